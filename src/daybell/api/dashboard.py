@@ -1,4 +1,4 @@
-"""The dashboard: the files that its build left, at every path that is not one of the API."""
+"""The dashboard: the files of its build, at every path that is not one of the API."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class BuildStatus(msgspec.Struct, frozen=True):
 
 
 class Dashboard:
-    """Answers requests for pages and assets, and passes all others on to an application.
+    """The ASGI middleware that answers requests for pages and assets, and passes all others on.
 
-    It needs no key: there is nothing of a tenant in it.
+    It needs no key: it holds no data of a tenant.
     """
 
     def __init__(self, app: App, *, folder: Path = FOLDER) -> None:
@@ -118,7 +118,7 @@ class Dashboard:
 
 
 def is_page(path: str) -> bool:
-    """True if a path is one of the dashboard and not one of the API."""
+    """Return True if a path is one of the dashboard and not one of the API."""
     return path.startswith("/") and path.split("/", 2)[1] not in API_NAMES
 
 
@@ -129,7 +129,7 @@ def _accepted(scope: Scope) -> set[str]:
 
 
 def read_status(folder: Path) -> BuildStatus:
-    """Read how far a build is. One whose process has ended is not under way."""
+    """Read the status of a build. If its process has ended, the build has failed."""
     try:
         status = msgspec.json.decode((folder / "status.json").read_bytes(), type=BuildStatus)
     except (OSError, msgspec.MsgspecError):
@@ -149,7 +149,7 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
-# The page until the dashboard is there. It has no script: it loads itself again.
+# The page until the dashboard is built. It has no script: it reloads itself.
 
 _STYLE: Final = (
     "body{font:15px/1.6 system-ui,sans-serif;max-width:34rem;margin:18vh auto;padding:0 1.5rem;"
@@ -161,7 +161,7 @@ _POLICY: Final = f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; frame-a
 
 
 def waiting_page(status: BuildStatus) -> Response:
-    """The page that shows the progress of a build, or the way to a dashboard."""
+    """Return the page with the progress of a build, or the way to a dashboard."""
     seconds = 1
     if status.state == "building":
         body = (

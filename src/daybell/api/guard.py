@@ -38,9 +38,9 @@ from daybell.core.limits import (
 from daybell.core.units import Seconds
 from daybell.errors import DaybellError, shown
 
-# What can be refused by the head of a request alone: its host, origin, address and content type.
+# Checks of the head of a request alone: its host, origin, address and content type.
 #
-# Pure functions of what was sent. Each answers None, or why it is refused.
+# Pure functions of the head. Each returns None, or the reason for a refusal.
 
 SESSION_PATH: Final = "/api/v1/session"
 EVENTS_PATH: Final = "/api/v1/events"
@@ -54,13 +54,13 @@ _SECRET_NAMES: Final = frozenset(
 KEY_PREFIX: Final = "dbk_"
 _HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]*[a-z0-9_-])\.?)(?::[0-9]+)?")
 
-# As an ASGI server hands it over: `headers` are pairs of bytes, with names in lower case.
+# The scope of an ASGI server: `headers` are pairs of bytes, with names in lower case.
 HeadScope = Mapping[str, Any]
 HeaderFields = Mapping[bytes, Sequence[str]]
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why a request goes no further."""
+    """The reason for refusing a request, and its response."""
 
     status: HTTPStatus
     kind: str  # ends the problem's type
@@ -69,9 +69,9 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 def check_head(scope: HeadScope, fields: HeaderFields, hosts: Collection[str]) -> Refusal | None:
-    """The first thing that is wrong with the head of a request.
+    """Return the first error in the head of a request.
 
-    `hosts` are the names that it may be addressed to.
+    `hosts` are the names that a request may be addressed to.
     """
     return (
         check_host(scope, fields, hosts)
@@ -82,7 +82,7 @@ def check_head(scope: HeadScope, fields: HeaderFields, hosts: Collection[str]) -
 
 
 def read_fields(scope: HeadScope) -> HeaderFields:
-    """All headers by their names, each with all values that were sent."""
+    """Return all headers by name, each with all values that were sent."""
     fields: dict[bytes, list[str]] = {}
     for name, value in scope["headers"]:
         fields.setdefault(name, []).append(value.decode("latin-1"))
@@ -90,8 +90,8 @@ def read_fields(scope: HeadScope) -> HeaderFields:
 
 
 def check_host(scope: HeadScope, fields: HeaderFields, hosts: Collection[str]) -> Refusal | None:
-    """A page of any site can have its own name resolve to this machine, and be the same origin
-    then; but it cannot hide that name.
+    """Refuse a host that is not this server's. A page of any site can have its own name resolve
+    to this machine, and is the same origin then; but it cannot hide that name.
     """
     sent = fields.get(b"host", [])
     if not sent and scope["http_version"] == "1.0" and scope["path"] in OPEN_PATHS:
@@ -115,13 +115,13 @@ def check_host(scope: HeadScope, fields: HeaderFields, hosts: Collection[str]) -
 
 
 def host_name(text: str) -> str | None:
-    """The name in a Host header, without its port; None if that is not one."""
+    """Return the name in a Host header, without its port; None if the header is not a host."""
     found = _HOST.fullmatch(text.strip().lower())
     return None if found is None else found[1] or found[2]
 
 
 def check_query(scope: HeadScope) -> Refusal | None:
-    """A key in an address ends up in histories and logs of others; it is not accepted there."""
+    """Refuse a key in an address: it would end up in histories and logs of other systems."""
     text = scope["query_string"].decode("latin-1")
     in_path = KEY_PREFIX in scope["path"] and any(
         part.startswith(KEY_PREFIX) for part in scope["path"].split("/")
@@ -140,7 +140,7 @@ def _has_secret(query: str) -> bool:
     if not query:
         return False
     if KEY_PREFIX in unquote(query):
-        # Whatever it is called, and however it is split.
+        # Under any name, and however the query is split.
         values_sent = (value for _, value in parse_qsl(query, keep_blank_values=True))
         bare = (unquote(part) for part in query.split("&"))
         if any(value.lstrip().startswith(KEY_PREFIX) for value in (*values_sent, *bare)):
@@ -150,8 +150,8 @@ def _has_secret(query: str) -> bool:
 
 
 def check_origin(scope: HeadScope, fields: HeaderFields) -> Refusal | None:
-    """Browsers say which site a request comes from; nothing is done for other sites, and nothing
-    is shown to them.
+    """Refuse requests from other sites. Browsers specify the site that a request comes from; the
+    server does nothing for other sites, and shows them nothing.
     """
     origins = fields.get(b"origin", [])
     if not origins and b"sec-fetch-site" not in fields:
@@ -160,7 +160,7 @@ def check_origin(scope: HeadScope, fields: HeaderFields) -> Refusal | None:
     is_foreign = len(origins) > 1 or not all(_is_same(one, host, scope) for one in origins)
     site = fields.get(b"sec-fetch-site", ["none"])
     if site[0] not in ("same-origin", "none"):
-        # Somebody who follows a link to this server is welcome.
+        # A link from another site to this server is allowed.
         is_link = fields.get(b"sec-fetch-mode") == ["navigate"] and scope["method"] in SAFE
         is_foreign = is_foreign or not is_link
     if not is_foreign:
@@ -180,7 +180,7 @@ def _is_same(origin: str, host: str, scope: HeadScope) -> bool:
         return False
     if parts.scheme not in ("http", "https") or not parts.hostname:
         return False
-    # Behind a proxy that speaks TLS for us, a page of ours is https and we are not.
+    # Behind a proxy that does the TLS, the page is https and this server is not.
     if scope["scheme"] == "https" and parts.scheme != "https":
         return False
     # The default port may be written or not.
@@ -191,7 +191,7 @@ def _is_same(origin: str, host: str, scope: HeadScope) -> bool:
 
 
 def check_content(scope: HeadScope, fields: HeaderFields) -> Refusal | None:
-    """A body is JSON, and says so: what a form of another site can send is not."""
+    """Refuse a body that is not declared as JSON: a form of another site cannot send JSON."""
     if fields.get(b"content-encoding", ["identity"]) != ["identity"]:
         return _unsupported("send the body without a Content-Encoding")
     has_body = announces_body(fields)
@@ -206,7 +206,7 @@ def check_content(scope: HeadScope, fields: HeaderFields) -> Refusal | None:
     types = fields.get(b"content-type", [])
     if len(types) == 1 and is_json(types[0]):
         return None
-    # The data of an event, with a header that no form can send. Without a type it is JSON.
+    # The data of an event, with a header that a form cannot send. Without a type it is JSON.
     if b"ce-specversion" in fields and scope["path"] == EVENTS_PATH:
         is_fine = not types or (len(types) == 1 and is_text(types[0]))
         return None if is_fine else _unsupported("send JSON, or text in UTF-8 as text/plain")
@@ -214,12 +214,12 @@ def check_content(scope: HeadScope, fields: HeaderFields) -> Refusal | None:
 
 
 def announces_body(fields: HeaderFields) -> bool:
-    """True if the head of a request says that a body follows."""
+    """Return True if the head of a request announces a body."""
     return b"transfer-encoding" in fields or fields.get(b"content-length", ["0"]) != ["0"]
 
 
 def is_handshake(scope: HeadScope) -> bool:
-    """True if a sender of events asks whether it may send them here.
+    """Return True if a sender of events asks for permission to send them here.
 
     CloudEvents calls this the abuse protection of webhooks. The question needs no key, since its
     answer is the same for every sender; the events themselves need one.
@@ -232,12 +232,12 @@ def is_handshake(scope: HeadScope) -> bool:
 
 
 def is_login(scope: HeadScope) -> bool:
-    """True if a browser brings the key that opens a session in the body, not in a header."""
+    """Return True if a browser sends the key that opens a session in the body, not a header."""
     return scope["method"] == "POST" and scope["path"] == SESSION_PATH
 
 
 def is_json(content_type: str) -> bool:
-    """Whether a content type is JSON in UTF-8."""
+    """Return True if a content type is JSON in UTF-8."""
     if content_type == "application/json":
         return True
     kind, *parameters = (part.strip().lower() for part in content_type.split(";"))
@@ -249,7 +249,7 @@ def is_json(content_type: str) -> bool:
 
 
 def is_text(content_type: str) -> bool:
-    """Whether a content type is text in UTF-8; XML is."""
+    """Return True if a content type is text in UTF-8; XML is."""
     kind, *parameters = (part.strip().lower() for part in content_type.split(";"))
     main, _, sub = kind.partition("/")
     is_xml = main == "application" and (sub == "xml" or sub.endswith("+xml"))
@@ -269,18 +269,18 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 BULK_PATHS: Final = frozenset({"/api/v1/executions"})
-SMALL_BODY_BYTES: Final = 4096  # not counted: the number of connections bounds them, too
-TRIGGER: Final = "/trigger"  # how the path of a trigger ends
-LARGE_PARTS: Final = 8  # a large body counts for at most one of these parts of all of them
-REQUEST_UNITS: Final = 6  # of any other request: it takes the event loop several times as long
+SMALL_BODY_BYTES: Final = 4096  # not counted: the limit of connections bounds them, too
+TRIGGER: Final = "/trigger"  # the end of the path of a trigger
+LARGE_PARTS: Final = 8  # a large body counts for at most one of these parts of `large_bytes`
+REQUEST_UNITS: Final = 6  # of any other request: it occupies the event loop several times as long
 REST_SECONDS_MAX: Final = 1.0  # after a large body, before the next of the same key
-SEND_SECONDS_MAX: Final = 20.0  # for a piece of an answer that nobody takes
-LINGER_PAUSE_SECONDS: Final = 2.0  # without a piece: it has stopped to send
-ABORT: Final = "daybell.abort"  # in a scope: drops the connection without a word
+SEND_SECONDS_MAX: Final = 20.0  # for a part of an answer that the client does not read
+LINGER_PAUSE_SECONDS: Final = 2.0  # without a part: the client has stopped sending
+ABORT: Final = "daybell.abort"  # in a scope: drops the connection without an answer
 PEER: Final = (
     "daybell.peer"  # likewise: returns the uid of the local user at the other end, or None
 )
-LINGER: Final = "daybell.linger"  # likewise: tells it that from now on it may make way for others
+LINGER: Final = "daybell.linger"  # likewise: lets the connection be closed for a new one
 
 _STREAM: Final = b"text/event-stream"
 _HEADERS: Final = (
@@ -302,7 +302,7 @@ _DIGITS: Final = re.compile(r"[0-9]{1,18}")
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of each; tests lower them."""
+    """The limits of the guard; tests lower them."""
 
     request_bytes: int = REQUEST_BYTES_MAX
     bulk_bytes: int = BULK_BYTES_MAX
@@ -318,7 +318,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestRefused(Exception):
-    """A request goes no further."""
+    """The guard refuses a request."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.detail)
@@ -326,12 +326,12 @@ class RequestRefused(Exception):
 
 
 async def admit_by_address(scope: Scope) -> Holder:
-    """Let everybody in. All of them share the part of one tenant, each address that of a key."""
+    """Admit all requests. They have the share of one tenant, each address the share of a key."""
     return Holder("", (scope.get("client") or ("",))[0])
 
 
 def ignore_response(_scope: Scope, _status: int) -> None:
-    """Tell nobody."""
+    """Ignore the status of a response."""
 
 
 Admit = Callable[[Scope], Awaitable[Holder]]
@@ -339,11 +339,11 @@ OnResponse = Callable[[Scope, int], None]
 
 
 class Guard:
-    """Around the application.
+    """The ASGI middleware around the application.
 
-    `admit` finds out who asks, whose shares the request takes, and raises a DaybellError; it is not
-    asked about paths that are open, and about the handshake of webhooks.
-    `told` hears how each request was answered.
+    `admit` returns the holder of the shares that a request takes, or raises a DaybellError. It is
+    not called for open paths, and not for the handshake of webhooks.
+    `told` is called with the status of each response.
     """
 
     def __init__(
@@ -365,10 +365,10 @@ class Guard:
         self._limits = limits = limits or Limits()
         self._headers = (*_HEADERS, _TLS_HEADER) if is_tls else _HEADERS
         self.connections = Shares(limits.connections)  # with a request, from its head to its end
-        self.bodies = Shares(limits.bodies_bytes)  # bytes that have come of their bodies
-        # Bytes of large bodies that are worked on; of the largest ones, a key has one at a time.
+        self.bodies = Shares(limits.bodies_bytes)  # bytes received of their bodies
+        # Bytes of large bodies in progress; a key has one body of the largest size at a time.
         self.large = Shares(limits.large_bytes, holder_max=limits.large_bytes // LARGE_PARTS)
-        self.requests = Shares(limits.requests)  # worked on; streams count while they begin
+        self.requests = Shares(limits.requests)  # in progress; streams count while they start
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -389,7 +389,7 @@ class Guard:
 
 
 class GuardedRequest:
-    """One request on its way."""
+    """A request that passes the guard."""
 
     def __init__(
         self,
@@ -409,13 +409,13 @@ class GuardedRequest:
         self._send = send
         is_bulk = scope["path"] in BULK_PATHS and scope["method"] == "POST"
         self._bytes_max = limits.bulk_bytes if is_bulk else limits.request_bytes
-        self._body: bytes | None = None  # of one that has come and was not passed on
+        self._body: bytes | None = None  # received, and not yet passed on
         self._taken: list[tuple[Shares, Holder, int]] = []
         self._has_body = announces_body(fields)
         self._length = fields.get(b"content-length", (None,))[-1]
         self._is_body_read = not self._has_body
         self._is_reading = False
-        self._began: Seconds = 0.0  # the work on a large body
+        self._began: Seconds = 0.0  # start of the work on a large body
         self._is_stream = False
         self._is_started = False
         self._is_complete = False
@@ -425,14 +425,14 @@ class GuardedRequest:
         self._is_to_close = False  # a part of the body was not read
 
     def leave(self) -> None:
-        """Give back all that was taken, the last first."""
+        """Release all shares that the request took, the last first."""
         self._leave_large()
         while self._taken:
             shares, holder, amount = self._taken.pop()
             shares.give_back(holder, amount)
 
     def _leave_large(self) -> None:
-        """Give back the turn of a large body, if this one has it."""
+        """Release the share of a large body, if this request has one."""
         large = self._guard.large
         for place, (shares, holder, amount) in enumerate(self._taken):
             if shares is large:
@@ -444,16 +444,16 @@ class GuardedRequest:
                 return
 
     def _rest(self, holder: Holder, amount: int) -> None:
-        """Give back a turn of a large body later. Other tenants have requests under way, perhaps
-        held up by this one: they get twice the time that it took.
+        """Release the share of a large body later. Other tenants have requests in progress, which
+        this one may have delayed: they get twice the time that it took.
         """
         loop = asyncio.get_running_loop()
         seconds = min(REST_SECONDS_MAX, 2 * (loop.time() - self._began))
         loop.call_later(seconds, self._guard.large.give_back, holder, amount)
 
     async def through(self, app: App, admit: Admit | None) -> None:
-        """Have it answered in time, and whatever happens, have it answered. Without `admit` it
-        takes no shares.
+        """Have the application answer in time, and answer any failure. Without `admit` the
+        request takes no shares.
         """
         limits = self._limits
         seconds = limits.request_seconds if self._is_body_read else limits.body_seconds
@@ -469,7 +469,7 @@ class GuardedRequest:
         except ReaderStalled:
             await self._drop()
         except Exception as error:
-            # What is not understood is answered inside, and comes here after that.
+            # The application answers an unexpected error first; then the error arrives here.
             if self._deadline is not None and self._deadline.expired():
                 self._refusal = SLOW if self._is_reading else LATE
             elif self._refusal is None and not self._is_complete:
@@ -480,7 +480,7 @@ class GuardedRequest:
             raise RequestRefused(self._refusal)
 
     async def _enter(self, holder: Holder) -> bool:
-        """Wait for the body, then for a turn. False: the client has left."""
+        """Wait for the body, then for shares. False: the client has disconnected."""
         guard = self._guard
         self._check_length()
         self._take(guard.connections, holder, 1, CROWDED)
@@ -510,14 +510,14 @@ class GuardedRequest:
         self._taken.append((shares, holder, amount))
 
     def _check_length(self) -> None:
-        """Refuse by what is announced, before any of it is sent."""
+        """Refuse a body by its announced length, before the client sends any of it."""
         if self._length is None:
             return
         if not _DIGITS.fullmatch(self._length) or int(self._length) > self._bytes_max:
             raise RequestRefused(too_large(self._bytes_max))
 
     async def _read_body(self, holder: Holder) -> bool:
-        """Read all of the body, counted. False: the client has left."""
+        """Read the body and count its bytes. False: the client has disconnected."""
         parts: list[bytes] = []
         size = counted = 0
         while not self._is_body_read:
@@ -540,14 +540,14 @@ class GuardedRequest:
         return True
 
     async def receive(self) -> Message:
-        """The body, then what comes after it."""
+        """Return the body first, then the messages after it."""
         if self._body is None:
             return await self._receive()
         body, self._body = self._body, None
         return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(self, message: Message) -> None:
-        """Pass an answer on, with the headers that every answer has."""
+        """Pass a response on, with the headers that every response has."""
         if self._refusal is not None and not self._is_refused:
             return
         if message["type"] == "http.response.start":
@@ -562,7 +562,7 @@ class GuardedRequest:
 
     async def _hand_on(self, message: Message) -> None:
         if self._deadline is not None and not self._is_stream:
-            await self._send(message)  # the whole answer has a time to end by
+            await self._send(message)  # the whole response has a deadline
         else:
             try:
                 async with asyncio.timeout(self._limits.send_seconds):
@@ -571,8 +571,8 @@ class GuardedRequest:
                 raise ReaderStalled from None
 
     async def _linger(self) -> None:
-        """Throw away what still comes of the body, up to a limit. To close the connection of a
-        client that sends would reset it, and most do not look for an answer then.
+        """Discard the rest of the body, up to a limit. A close would reset the connection of a
+        client that still sends, and most clients do not read a response then.
         """
         self.leave()
         self._scope[LINGER]()
@@ -590,7 +590,7 @@ class GuardedRequest:
 
     def _start(self, message: Message) -> None:
         self._is_started = True
-        self._leave_large()  # the work is done, however slowly the answer is read
+        self._leave_large()  # the work is done, however slowly the client reads the response
         self._guard.told(self._scope, message["status"])
         own: dict[bytes, bytes] = dict(message["headers"])
         headers = [*message["headers"], *[pair for pair in self._headers if pair[0] not in own]]
@@ -599,7 +599,7 @@ class GuardedRequest:
             self._is_to_close = True
         message["headers"] = headers
         if own.get(b"content-type", b"").startswith(_STREAM):
-            # It may last, as long as somebody reads it, and there is another limit to their number.
+            # A stream may last as long as its client reads; streams have a limit of their own.
             self._is_stream = True
             self._prolong(None)
             connection = self._taken[:1]
@@ -613,12 +613,12 @@ class GuardedRequest:
             self._deadline.reschedule(None if seconds is None else now + seconds)
 
     async def refuse(self, refusal: Refusal) -> None:
-        """Answer that it goes no further."""
+        """Answer with a refusal."""
         self._is_refused = True
         await self.answer(refusal_response(refusal))
 
     async def answer(self, response: Response) -> None:
-        """Answer in the application's place; drop the connection if it has begun to."""
+        """Answer in place of the application; drop the connection if a response has started."""
         if not self._is_started:
             with suppress(ReaderStalled):
                 return await response(self._scope, self._receive, self.send)
@@ -634,7 +634,7 @@ class GuardedRequest:
 
 
 class ReaderStalled(Exception):
-    """Somebody has stopped to read."""
+    """The client has stopped reading."""
 
 
 CROWDED: Final = Refusal(
@@ -671,7 +671,7 @@ SLOW: Final = Refusal(
 
 
 def too_large(bytes_max: int) -> Refusal:
-    """The refusal of a body."""
+    """Return the refusal of a body that is too large."""
     return Refusal(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
         "payload-too-large",
@@ -680,6 +680,6 @@ def too_large(bytes_max: int) -> Refusal:
 
 
 def refusal_response(refusal: Refusal) -> Response:
-    """What is sent instead of an answer."""
+    """Return the response of a refusal."""
     headers = dict(refusal.headers)
     return caller.problem(refusal.status, refusal.kind, refusal.detail, headers=headers)

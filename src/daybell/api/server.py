@@ -77,7 +77,7 @@ def find_user(connection: socket.socket) -> int | None:
 
 
 def _ask_kernel(family: int, *, of: tuple[str, int], to: tuple[str, int]) -> bytes:
-    """Ask about the socket with the address `of` that is connected to `to`."""
+    """Ask the kernel for the socket with the address `of` that is connected to `to`."""
     request = _REQUEST.pack(
         _REQUEST.size, _BY_FAMILY, 1, 1, 0,
         family, socket.IPPROTO_TCP, 0, 0, _ANY,
@@ -92,7 +92,7 @@ def _ask_kernel(family: int, *, of: tuple[str, int], to: tuple[str, int]) -> byt
 
 
 def _knows_all_users() -> bool:
-    """Return whether this process sees every user by a uid of their own."""
+    """Return True if each user has a uid of its own in this process."""
     try:
         return Path("/proc/self/uid_map").read_text().split() == ["0", "0", str(_ANY)]
     except OSError:
@@ -116,23 +116,23 @@ NOT_ASKED: Final = -1
 
 
 class HeadTooLarge(Exception):
-    """There is too much before the body."""
+    """The head of a request is too large."""
 
 
 class Connection(HttpToolsProtocol):
-    """One connection, with limits to what comes before a body."""
+    """One connection, with limits to the size and time of the head of a request."""
 
     header_seconds: float = HEADER_SECONDS_MAX
-    connections_max: int = 0  # 0: any number; see `limited`
-    # Those without a request, by the address of the peer, oldest first.
+    connections_max: int = 0  # 0: any number; see `limit_connections`
+    # Connections without a request, by the address of the peer, oldest first.
     waiting: ClassVar[dict[str, dict[Connection, None]]] = {}
 
     _timer: asyncio.TimerHandle | None = None
     _head_bytes: int = 0
     _is_too_large = False
-    _has_ended_one = False  # a message ended in what came last
+    _has_ended_one = False  # a message ended in the last data
     _peer: int | None = NOT_ASKED
-    _is_lingering = False  # all is said; what still comes is thrown away
+    _is_lingering = False  # all but the end of the response is sent; further data is discarded
     _address = ""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -140,7 +140,7 @@ class Connection(HttpToolsProtocol):
         self.begin(transport)
 
     def appear(self, transport: asyncio.Transport) -> None:
-        """Count from now on, and make way if there are too many."""
+        """Count this connection; close one if there are too many."""
         self.transport = transport
         self.connections.add(self)
         self._address = (transport.get_extra_info("peername") or ("",))[0]
@@ -150,7 +150,7 @@ class Connection(HttpToolsProtocol):
         self._start_timer()
 
     def begin(self, transport: asyncio.Transport) -> None:
-        """Be ready for requests."""
+        """Start to read requests."""
         super().connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -160,13 +160,13 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         if self.is_idle:
-            # Blank lines are allowed before a request: they are not the beginning of one.
+            # Blank lines are allowed before a request; they do not start one.
             self._start_timer()
         self._has_ended_one = False
         super().data_received(data)
         if self._timer is not None and not self.transport.is_closing():
-            # How much of this is the head is not known if another message ended before it. What is
-            # passed over then is one piece at most.
+            # If another message ended in this data, the size of the head in it is unknown. At most
+            # one piece of data is not counted then.
             self._head_bytes += 0 if self._has_ended_one else len(data)
             if self._head_bytes > HEADER_BYTES_MAX:
                 self._is_too_large = True
@@ -174,7 +174,7 @@ class Connection(HttpToolsProtocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request of it is being answered."""
+        """Return True if no request of this connection is in progress."""
         return self.cycle is None or self.cycle.response_complete  # pyright: ignore[reportUnnecessaryComparison]
 
     def on_message_begin(self) -> None:
@@ -203,11 +203,11 @@ class Connection(HttpToolsProtocol):
             self._start_waiting()
 
     def send_400_response(self, msg: str) -> None:
-        """Say that this was not a request, or too much of one, and close."""
+        """Answer that the data is no request, or that its head is too large, and close."""
         if self._is_lingering:
             return self.transport.close()
         if self._timer is not None and not self.is_idle:
-            # The next answer is expected to be that of a request before this one. It is the last.
+            # The next response must be that of the request before this one. It is the last one.
             self.cycle.keep_alive = False
             return self.transport.pause_reading()
         status = _TOO_LARGE if self._is_too_large else HTTPStatus.BAD_REQUEST
@@ -222,7 +222,7 @@ class Connection(HttpToolsProtocol):
         self.transport.close()
 
     def _linger(self) -> None:
-        """Be among those that make way: nobody waits for anything but the end."""
+        """Let this connection be closed for a new one: only the end of its response is unsent."""
         self._is_lingering = True
         self._start_waiting()
 
@@ -243,8 +243,8 @@ class Connection(HttpToolsProtocol):
         return self._peer
 
     def _make_room(self) -> None:
-        """Of the address with the most connections without a request, close the one that has been
-        without for longest; this one if there is none.
+        """Find the address with the most connections without a request, and close the one that has
+        waited longest; this connection if there is none.
         """
         most = max(self.waiting.values(), key=len, default={self: None})
         oldest = next(iter(most))
@@ -266,26 +266,25 @@ class Connection(HttpToolsProtocol):
         if self.is_idle:
             self.transport.abort()
         else:
-            # Others of its requests are being answered: this one will not be.
+            # Earlier requests of this connection are in progress; this one gets no response.
             self.cycle.keep_alive = False
 
 
 def limit_connections(kind: type[Connection], **limits: Any) -> type[Connection]:
-    """A kind of connection with other limits."""
+    """Return a class of connections with other limits."""
     return type(f"Limited{kind.__name__}", (kind,), {"waiting": {}, **limits})
 
 
 # TLS on connections that count from the moment they are accepted.
 #
-# The event loop's own servers tell nobody of a connection before its handshake is done, and wait
-# a minute for that: whoever opens many and says nothing would take all the files that a process
-# has.
+# The event loop's own servers report a connection only after its handshake, and wait a minute for
+# that. A peer that opens many connections and sends nothing would take all files of the process.
 
-PAUSE_SECONDS: Final = 0.1  # when the machine has nothing left to accept one with
+PAUSE_SECONDS: Final = 0.1  # when the machine has no resources to accept a connection
 
 
 class HandshakeTransport:
-    """Stands for a connection's transport until it has one."""
+    """The transport of a connection during its handshake."""
 
     def __init__(self, call: socket.socket) -> None:
         self._call = call
@@ -293,28 +292,28 @@ class HandshakeTransport:
 
     def get_extra_info(self, name: str) -> Any:
         """Return the peer's address, as a transport does."""
-        with suppress(OSError):  # it has left already
+        with suppress(OSError):  # the peer has disconnected
             return self._call.getpeername() if name == "peername" else None
 
     def is_closing(self) -> bool:
         return self._is_over
 
     def close(self) -> None:
-        """Break it off; whoever waits for the handshake hears of it and cleans up."""
+        """Shut the socket down; the task of the handshake gets an error and cleans up."""
         self._is_over = True
-        with suppress(OSError):  # the other side was quicker
+        with suppress(OSError):  # the peer has closed it first
             self._call.shutdown(socket.SHUT_RDWR)
 
     abort = close
 
 
 class SecureConnection(Connection):
-    """A connection whose first words are a handshake, within the time that a head has."""
+    """A connection that starts with a TLS handshake, in the time limit of a head."""
 
     _is_lost = False
 
     async def shake_hands(self, call: socket.socket, tls: ssl.SSLContext) -> None:
-        """Become one that can be used, or count no more."""
+        """Complete the handshake; after a failure, stop counting the connection."""
         self.appear(cast("asyncio.Transport", HandshakeTransport(call)))
         try:
             await self.loop.connect_accepted_socket(
@@ -324,34 +323,34 @@ class SecureConnection(Connection):
                 ssl_handshake_timeout=self.header_seconds,
                 ssl_shutdown_timeout=self.header_seconds,
             )
-        except Exception as error:  # whatever it is, nobody else would hear of it
+        except Exception as error:  # of any kind: no other code would see it
             self.connection_lost(error)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.begin(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        # Of one that ends with its handshake, the event loop may tell or not.
+        # If a connection ends in its handshake, the event loop may call this or not.
         if not self._is_lost:
             self._is_lost = True
             super().connection_lost(exc)
 
 
 class TlsAcceptor:
-    """Accepts connections, and sees them through their handshakes."""
+    """The acceptor of TLS connections, which runs their handshakes."""
 
     def __init__(self, make: Callable[[], SecureConnection], tls: ssl.SSLContext) -> None:
         self._make = make
         self._tls = tls
-        self._tasks: set[asyncio.Task[Any]] = set()  # nobody else keeps them
+        self._tasks: set[asyncio.Task[Any]] = set()  # no other references keep them alive
         self._accepting: list[asyncio.Task[None]] = []
 
     def start(self, listener: socket.socket) -> None:
-        """Begin to accept."""
+        """Start to accept connections."""
         self._accepting.append(asyncio.create_task(self._accept(listener), name="tls"))
 
     def stop(self) -> None:
-        """Accept no more."""
+        """Stop accepting connections."""
         for task in self._accepting:
             task.cancel()
 
@@ -366,21 +365,21 @@ class TlsAcceptor:
             task = loop.create_task(self._make().shake_hands(call, self._tls))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-            await asyncio.sleep(0)  # a crowd at the door does not keep the others waiting
+            await asyncio.sleep(0)  # many new connections do not delay the open ones
 
 
-# Where to listen: sockets, TLS, and messages for what goes wrong with either.
+# Listening sockets and TLS, and messages for their errors.
 
-PEM_BYTES_MAX: Final = 1_000_000  # of a file that is looked into
+PEM_BYTES_MAX: Final = 1_000_000  # read of a certificate file
 BACKLOG: Final = 1024
-# This machine has no such kind of address, although its name service knows one.
+# This machine has no address of this kind, although its name service returns one.
 _NOT_HERE: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 Address = tuple[socket.AddressFamily, tuple[str, int]]
 
 
 def addresses_of(host: str) -> list[Address]:
-    """What a host given on the command line stands for. Raises UsageError."""
+    """Return the addresses of a host from the command line. Raises UsageError."""
     if not host.strip():
         raise UsageError("--host is empty; say 127.0.0.1, or 0.0.0.0 for all addresses")
     try:
@@ -392,7 +391,7 @@ def addresses_of(host: str) -> list[Address]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach it. Raises UsageError."""
+    """Return True if only this machine can reach a host. Raises UsageError."""
     return all(
         ipaddress.ip_address(name.partition("%")[0]).is_loopback
         for _, (name, _) in addresses_of(host)
@@ -400,17 +399,17 @@ def is_loopback(host: str) -> bool:
 
 
 def bind(host: str, port: int) -> list[socket.socket]:
-    """Sockets on all addresses of a host, on one port; 0 takes one that is free.
+    """Return sockets on all addresses of a host, on one port; 0 takes a free one.
 
-    They do not listen yet: whoever comes is refused.
+    They do not listen yet: the kernel refuses connections.
 
     Raises Conflict if the port is taken, UsageError for a host that is not here.
     """
     sockets: list[socket.socket] = []
     refused: OSError | None = None
     for family, (name, _) in addresses_of(host):
-        # Only of one that says it is TCP asyncio turns off waiting for more to send: without that
-        # an answer takes 40 ms.
+        # asyncio turns off Nagle's algorithm only for a socket that declares TCP. Without that a
+        # response takes 40 ms.
         one = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -434,7 +433,7 @@ def bind(host: str, port: int) -> list[socket.socket]:
 
 
 def listen(sockets: Sequence[socket.socket], host: str) -> None:
-    """Let others come. Raises Conflict if somebody else was quicker to listen on that port."""
+    """Accept connections. Raises Conflict if another process listens on that port first."""
     for one in sockets:
         try:
             one.listen(BACKLOG)
@@ -451,7 +450,7 @@ def _bind_error(error: OSError, host: str, port: int) -> DaybellError:
 
 
 def tls_context(cert: str | None, key: str | None) -> ssl.SSLContext | None:
-    """What TLS needs; None without a certificate. Raises UsageError for files that will not do."""
+    """Return the TLS context; None without a certificate. Raises UsageError for unusable files."""
     if cert is None:
         if key is not None:
             raise UsageError("--tls-key needs --tls-cert, the certificate that it belongs to")
@@ -497,21 +496,21 @@ def _is_certificate(file: str) -> bool:
     return b"-----BEGIN CERTIFICATE-----" in text and b"PRIVATE KEY-----" not in text
 
 
-KEEP_ALIVE_SECONDS: Final = 75  # longer than the proxies in front keep theirs, 60 as a rule
-STOP_SECONDS: Final = 5  # for requests that are being answered
+KEEP_ALIVE_SECONDS: Final = 75  # longer than proxies keep their connections, usually 60
+STOP_SECONDS: Final = 5  # for requests in progress
 FILES_LEFT: Final = 200  # for the store and everything else
 
 AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Where and how to listen, and how much of each resource callers share."""
+    """The address of the server, its TLS, and the amount of each resource that callers share."""
 
     host: str = "127.0.0.1"
     port: int = 8080
     tls_cert: str | None = None
     tls_key: str | None = None
-    # Proxies whose word on where a request came from is taken; "*" takes everybody's.
+    # Proxies that are trusted about the address of a client; "*" trusts all of them.
     forwarded_allow_ips: str = ""
     header_seconds: Seconds = HEADER_SECONDS_MAX
     connections: int = CONNECTIONS_MAX
@@ -523,7 +522,7 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApiServer:
-    """Serves an application from `start` to `stop`."""
+    """The server of an application, from `start` to `stop`."""
 
     def __init__(self, app: AsgiApp, options: ServerOptions) -> None:
         self._options = options
@@ -536,13 +535,13 @@ class ApiServer:
 
     @property
     def connections(self) -> int:
-        """How many there are now."""
+        """The number of open connections."""
         return len(self._server.server_state.connections)
 
     def bind(self, *, listening: bool = True) -> None:
-        """Take the port. Raises Conflict if others have it, UsageError for a host not here.
+        """Bind the port. Raises Conflict if it is in use, UsageError for a host not here.
 
-        Who comes before the start waits for it, or without `listening`, is refused.
+        A connection before the start waits for the start; without `listening` it is refused.
         """
         options = self._options
         self._sockets = bind(options.host, options.port)
@@ -553,7 +552,7 @@ class ApiServer:
             listen(self._sockets, options.host)
 
     async def start(self) -> None:
-        """Begin to answer. Raises Conflict if others listen on the port by now."""
+        """Start to answer. Raises Conflict if another process listens on the port by now."""
         if not self._sockets:
             self.bind()
         listen(self._sockets, self._options.host)
@@ -568,9 +567,9 @@ class ApiServer:
         self._main = asyncio.create_task(self._server.main_loop(), name="http")
 
     async def stop(self) -> None:
-        """Close the door, let requests be answered for a while, and cut off who is left.
+        """Stop accepting, wait a while for requests in progress, and drop the other connections.
 
-        Streams are ended by whoever sends them, and before this: they would take all of the time.
+        The sender of a stream ends it before this: an open stream would take all of the time.
         """
         if self._main is None:
             for one in self._sockets:
@@ -581,7 +580,7 @@ class ApiServer:
         self._server.should_exit = True
         await self._main
         self._main = None
-        # uvicorn would wait for all who have a request, but not end what is left after that.
+        # uvicorn waits for connections with a request, but does not close the rest after that.
         await self._server.shutdown(sockets=self._sockets)
         for connection in list(self._server.server_state.connections):
             connection.transport.abort()
@@ -594,7 +593,7 @@ class ApiServer:
 
 
 def _config(app: AsgiApp, options: ServerOptions, tls: ssl.SSLContext | None) -> uvicorn.Config:
-    # What comes in is answered and counted by us; of uvicorn's own words none are of use to people.
+    # Daybell answers and counts all requests itself; the log lines of uvicorn help no operator.
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     proxies = read_proxies(options.forwarded_allow_ips)
     return uvicorn.Config(
@@ -615,7 +614,7 @@ def _config(app: AsgiApp, options: ServerOptions, tls: ssl.SSLContext | None) ->
 
 
 def read_proxies(text: str) -> list[str]:
-    """Addresses and networks, separated by commas; "*" is all. Raises UsageError."""
+    """Return addresses and networks from a list with commas; "*" is all. Raises UsageError."""
     proxies = [one.strip() for one in text.split(",") if one.strip()]
     for one in proxies:
         try:
@@ -631,7 +630,7 @@ def read_proxies(text: str) -> list[str]:
 
 
 def connections_max(options: ServerOptions) -> int:
-    """Return how many connections there may be, with the files that this process may open."""
+    """Return the maximum of connections, given the files that this process may open."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return max(10, min(options.connections, files - FILES_LEFT))
 
@@ -647,16 +646,16 @@ def _is_open(path: str) -> bool:
     return path in OPEN_PATHS or is_page(path)
 
 
-# A request's whole way, from a socket to a client of the store: what `server` and `dev` run.
+# The whole service, from a socket to a client of the store: `server` and `dev` run it.
 
-FLUSH_SECONDS: Final = 2.0  # for the last word to the store
+FLUSH_SECONDS: Final = 2.0  # for the last write to the store
 
 
 class ApiService:
-    """An API that listens.
+    """The API with its server.
 
-    `ask` finds out whether the store answers. `is_there` says whether it has been opened: before
-    that, the API answers that it is unavailable.
+    `ask` checks that the store answers. `is_there` returns True when the store has been opened:
+    before that, the API answers that it is unavailable.
     """
 
     def __init__(
@@ -709,19 +708,19 @@ class ApiService:
         return self._server.url
 
     def bind(self, *, listening: bool = True) -> None:
-        """Take the port. Raises Conflict if others have it, UsageError for a host not here."""
+        """Bind the port. Raises Conflict if it is in use, UsageError for a host not here."""
         self._server.bind(listening=listening)
 
     async def start(self) -> None:
-        """Begin to answer."""
+        """Start to answer requests."""
         await self._server.start()
 
     async def stop(self) -> None:
-        """Answer what is being answered, and end the streams."""
+        """End the streams, and finish the requests in progress."""
         self.streams.close()
         await self._server.stop()
         if self._is_there():
-            # Nobody waits for a store that is away only to say when a key was last used.
+            # The last use of keys is not worth a wait for an unavailable store.
             with suppress(DaybellError, TimeoutError):
                 async with asyncio.timeout(FLUSH_SECONDS):
                     await self.gatekeeper.tick()
@@ -734,7 +733,7 @@ class ApiService:
 
 
 def read_hosts(names: Collection[str]) -> set[str]:
-    """Names that requests may be addressed to. Raises UsageError for what is none."""
+    """Return the names that requests may be addressed to. Raises UsageError for a wrong name."""
     found: set[str] = set()
     for name in names:
         plain = host_name(f"[{name}]" if ":" in name and not name.startswith("[") else name)

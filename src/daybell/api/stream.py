@@ -26,13 +26,13 @@ from daybell.core.limits import STREAMS_MAX
 from daybell.core.units import Seconds
 from daybell.errors import DaybellError, NotFound, Unavailable
 
-# Streams of server-sent events: how many there may be, how they begin, and how they end.
+# Streams of server-sent events: their number, their start and their end.
 #
-# A stream ends when its reader is gone or does not read, when the key that opened it opens
-# nothing any more, and when the server stops.
+# A stream ends when its client disconnects or does not read, when its key is not valid any more,
+# and when the server stops.
 
-BACKLOG_MAX: Final = 16  # events that a reader may be behind
-BUSY_SECONDS: Final = 10.0  # after which it is worth asking again
+BACKLOG_MAX: Final = 16  # events that a client may be behind
+BUSY_SECONDS: Final = 10.0  # until a retry makes sense
 HEARTBEAT: Final = b": still here\n\n"
 MEDIA_TYPE: Final = "text/event-stream"
 
@@ -40,20 +40,20 @@ IsAllowed = Callable[[Request], Awaitable[bool]]
 
 
 async def allow_always(_request: Request) -> bool:
-    """Whoever got in may stay."""
+    """Allow every caller to keep its stream."""
     return True
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
-    """How often things happen; tests hurry."""
+    """The intervals of a stream; tests shorten them."""
 
-    look: Seconds = 1.0  # between two looks at what goes on
-    check: Seconds = 2.0  # whether the key still opens anything; revoking works within 5
-    heartbeat: Seconds = 15.0  # below what proxies wait for
+    look: Seconds = 1.0  # between two reads of the store
+    check: Seconds = 2.0  # of the key; a revoked key ends its streams within 5
+    heartbeat: Seconds = 15.0  # below the timeout of proxies
 
 
 class Stream:
-    """What one reader has yet to be sent."""
+    """The queue of events for one client."""
 
     def __init__(self) -> None:
         self._frames: deque[bytes] = deque()
@@ -62,7 +62,7 @@ class Stream:
         self.is_over = False
 
     def push(self, frame: bytes) -> None:
-        """Send it next. Somebody who is too far behind gets nothing more."""
+        """Add an event. A client that is too far behind gets no more events."""
         if len(self._frames) >= BACKLOG_MAX:
             self.end()
         if not self.is_over:
@@ -70,20 +70,20 @@ class Stream:
             self._has_news.set()
 
     async def send(self, frame: bytes) -> None:
-        """Send it as soon as the reader has taken enough of what came before."""
+        """Add an event as soon as the client has read enough of the events before it."""
         while len(self._frames) >= BACKLOG_MAX and not self.is_over:
             self._has_room.clear()
             await self._has_room.wait()
         self.push(frame)
 
     def end(self) -> None:
-        """Send nothing after what waits now."""
+        """End the stream after the events in the queue."""
         self.is_over = True
         self._has_news.set()
         self._has_room.set()
 
     async def next(self) -> bytes | None:
-        """The next event; None: there will be none."""
+        """Return the next event; None: the stream has ended."""
         while not self._frames:
             if self.is_over:
                 return None
@@ -94,12 +94,12 @@ class Stream:
 
 
 class EventStream(StreamingResponse):
-    """An answer that calls `on_end` when it is over, also if it was never begun."""
+    """A response that calls `on_end` when it ends, even if it never started."""
 
     media_type = MEDIA_TYPE
 
     def __init__(self, frames: AsyncGenerator[bytes], on_end: Callable[[], None]) -> None:
-        # Proxies pass on what they would otherwise collect.
+        # With this header, proxies pass events on without buffering.
         super().__init__(frames, headers={"X-Accel-Buffering": "no"})
         self._frames = frames
         self._on_end = on_end
@@ -134,8 +134,8 @@ class Streams:
         return len(self._open)
 
     def open(self, holder: Holder) -> Stream:
-        """Take a place of the holder's share. Raises TooManyRequests if there is none; `answer`
-        gives it back.
+        """Open a stream of the holder's share. Raises TooManyRequests if the share is used up;
+        `answer` releases it.
         """
         if self._is_closed or not self._shares.take(holder):
             raise TooManyRequests(
@@ -148,7 +148,7 @@ class Streams:
         return stream
 
     def close(self) -> None:
-        """End all streams, and begin none."""
+        """End all streams, and refuse new ones."""
         self._is_closed = True
         for stream in self._open:
             stream.end()
@@ -156,7 +156,7 @@ class Streams:
     def answer(
         self, request: Request, stream: Stream, *, on_end: Callable[[], None]
     ) -> EventStream:
-        """The answer that sends a stream. `on_end` is called when it is over, however that was."""
+        """Return the response that sends a stream. It calls `on_end` at its end, in every case."""
 
         def end() -> None:
             stream.end()
@@ -192,17 +192,17 @@ class Streams:
         try:
             return await self._is_welcome(request)
         except Unavailable:
-            return True  # nobody can tell, and nothing new can be sent, either
+            return True  # the key cannot be checked, and there is nothing new to send
 
 
 def encode_event(name: str, data: Any, *, id: str | None = None) -> bytes:
-    """An event. JSON has no line breaks, so that nothing in it can begin another."""
+    """Return an encoded event. JSON has no line breaks, so that data cannot start another one."""
     mark = b"" if id is None else b"id: " + id.encode() + b"\n"
     return mark + b"event: " + name.encode() + b"\ndata: " + encode(data) + b"\n\n"
 
 
 async def wait_or_set(seconds: Seconds, until: asyncio.Event) -> None:
-    """Wait, but not after that has happened."""
+    """Wait for some seconds, or until an event is set."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await until.wait()
@@ -235,13 +235,13 @@ async def look(request: Request, caller: Caller) -> Response:
 
 
 class Channel:
-    """What all who look at one tenant are sent."""
+    """The statistics of one tenant, sent to all streams that follow it."""
 
     def __init__(self, client: Client, streams: Streams) -> None:
         self._client = client
         self._streams = streams
         self._listeners: set[Stream] = set()
-        self._is_left = asyncio.Event()  # by the last of them
+        self._is_left = asyncio.Event()  # by the last stream
         self._task: asyncio.Task[None] | None = None
         self._last: bytes | None = None
 
@@ -250,7 +250,7 @@ class Channel:
         return not self._listeners
 
     def join(self, stream: Stream) -> None:
-        """Send it what comes, beginning with what was sent last."""
+        """Add a stream. It gets the last event first, then each new one."""
         self._listeners.add(stream)
         if self._task is None or self._task.done():
             self._last = None
@@ -260,13 +260,13 @@ class Channel:
             stream.push(self._last)
 
     def leave(self, stream: Stream) -> None:
-        """Send it nothing more."""
+        """Remove a stream."""
         self._listeners.discard(stream)
         if not self._listeners:
             self._is_left.set()
 
     async def _run(self) -> None:
-        set_holder(Holder(self._client.tenant))  # not to the key of the first that listens
+        set_holder(Holder(self._client.tenant))  # not the key of the first stream
         while not self._is_left.is_set():
             try:
                 frame = encode_event("stats", await self._client.stats())
@@ -281,7 +281,7 @@ class Channel:
 
 
 class Channels:
-    """A channel for each tenant that somebody looks at."""
+    """The channels, one for each tenant with an open stream."""
 
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
@@ -291,7 +291,7 @@ class Channels:
         return len(self._channels)
 
     def answer(self, request: Request, caller: Caller) -> Response:
-        """The answer to somebody who wants to look."""
+        """Return the response that streams the statistics of the caller's tenant."""
         stream = self._streams.open(caller.holder)
         channel = self._channels.get(caller.tenant)
         if channel is None:
@@ -307,7 +307,7 @@ class Channels:
 
 
 def streams_of(request: Request) -> Streams:
-    """The streams of an application; whoever serves it may have brought them."""
+    """Return the streams of an application; its server may have set them."""
     state = request.app.state
     if not hasattr(state, "streams"):
         state.streams = Streams(monotonic=asyncio.get_running_loop().time)
@@ -315,7 +315,7 @@ def streams_of(request: Request) -> Streams:
 
 
 def channels_of(request: Request) -> Channels:
-    """The channels of an application."""
+    """Return the channels of an application."""
     state = request.app.state
     if not hasattr(state, "channels"):
         state.channels = Channels(streams_of(request))
@@ -326,13 +326,13 @@ def channels_of(request: Request) -> Channels:
 
 
 def wants_stream(request: Request) -> bool:
-    """Whether an answer is to be a stream."""
+    """Return True if the client accepts a stream."""
     accepted = request.headers.get("accept", "").lower()
     return any(part.partition(";")[0].strip() == MEDIA_TYPE for part in accepted.split(","))
 
 
 async def follow_log(request: Request, caller: Caller, id: UUID) -> Response:
-    """The answer that sends an execution's log as it grows. Raises ExecutionNotFound."""
+    """Return the response that streams an execution's log. Raises ExecutionNotFound."""
     await find_execution(caller.client, id)
     streams = streams_of(request)
     stream = streams.open(caller.holder)
@@ -357,14 +357,14 @@ async def _follow(
 ) -> None:
     while not is_left.is_set():
         try:
-            # Looked at before the log is read: what has ended by then has said everything.
+            # Read before the log: if the execution has ended by now, its log is complete.
             execution = (await find_execution(client, id)).execution
             async for part in client.log_parts(id, after=place):
                 place = (part.attempt, part.number)
                 frame = encode_event("lines", _lines(part), id=f"{part.attempt}.{part.number}")
                 await stream.send(frame)
         except NotFound:
-            return stream.end()  # it has been removed meanwhile
+            return stream.end()  # the execution has been removed meanwhile
         except DaybellError:
             stream.push(AWAY)
         else:
@@ -379,6 +379,6 @@ def _lines(part: LogPart) -> dict[str, list[wire.LogLine]]:
 
 
 def read_place(text: str) -> tuple[int, int]:
-    """Where a reader was, by the last event it has seen; the start, if that says nothing."""
+    """Return the position after the client's last event; the start, if its id is not valid."""
     found = _PLACE.fullmatch(text)
     return START if found is None else (int(found[1]), min(int(found[2]), 2**31 - 1))
