@@ -1,4 +1,4 @@
-"""The ASGI application: finds the route of a request, and answers errors and HEAD."""
+"""The ASGI application: it finds the route of a request, and answers errors and HEAD."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ logger = logging.getLogger("daybell.api")
 
 
 class Application:
-    """Answers requests by its routes. `state` holds the objects that its handlers share."""
+    """The ASGI application with its routes. `state` holds the objects that its handlers share."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self.router: Final = Router(routes)
@@ -71,7 +71,7 @@ class Application:
         self._document: dict[str, Any] | None = None
 
     def openapi(self) -> dict[str, Any]:
-        """The OpenAPI document, made once."""
+        """Return the OpenAPI document, which is created once."""
         if self._document is None:
             self._document = openapi.document(self.router.routes)
         return self._document
@@ -84,7 +84,7 @@ class Application:
         scope["app"] = self
         method = scope["method"]
         if method == "HEAD" and not _is_stream(scope):
-            # The answer to GET, without its body. A stream has no end to answer with.
+            # The response to GET, without its body. A stream has no end.
             method, send = "GET", _without_body(send)
         try:
             response = await self._answer(method, Request(scope, receive))
@@ -125,7 +125,7 @@ def _without_body(send: Send) -> Send:
 
 
 async def _live(receive: Receive, send: Send) -> None:
-    """Take part in the start and the stop of a server: there is nothing to prepare."""
+    """Confirm the start and the stop of a server: the application prepares nothing."""
     while True:
         kind = (await receive())["type"]
         await send({"type": f"{kind}.complete"})
@@ -140,7 +140,7 @@ def create_api(
     gatekeeper: Authenticator | None = None,
     readiness: Readiness | None = None,
 ) -> Application:
-    """An application that serves the tenants of a client's store.
+    """Return an application that serves the tenants of a client's store.
 
     The caller opens and closes the client. Without `readiness`, the store is ready when the client
     can read from it and write to it.

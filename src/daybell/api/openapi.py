@@ -32,7 +32,7 @@ from daybell.core.access import Action, Role
 from daybell.core.job_request import BODIES
 from daybell.errors import build_problem
 
-# The OpenAPI document as a page: plain HTML, which fetches nothing from anywhere.
+# The OpenAPI document as a page: plain HTML, which loads no other files.
 
 METHODS: Final = ("get", "post", "put", "patch", "delete")
 _TYPES: Final = {
@@ -49,7 +49,7 @@ Said = Mapping[str, Any]
 
 
 def render_page(made: Said) -> Iterator[str]:
-    """The page, piece by piece."""
+    """Return the page, piece by piece."""
     title = escape(made["info"]["title"])
     yield "<!doctype html><html lang=en><meta charset=utf-8>"
     yield '<meta name=viewport content="width=device-width"><meta name="color-scheme"'
@@ -118,7 +118,7 @@ def _field(name: str, field: Said, is_required: bool, made: Said) -> str:
 
 
 def _type(field: Said, made: Said) -> str:
-    """What a value may be, in words."""
+    """Return the type of a value, in words."""
     field = _resolve_reference(field, made)
     if "enum" in field or "const" in field:
         return ", ".join(map(str, field.get("enum", [field.get("const")])))
@@ -145,7 +145,7 @@ def _errors() -> Iterator[str]:
 
 
 def _text(text: str) -> str:
-    """Text with what is between backticks as code."""
+    """Return a text with the parts between backticks as code."""
     return _CODE.sub(r"<code>\1</code>", escape(text, quote=False))
 
 
@@ -173,7 +173,7 @@ TAGS: Final = (
     ("health", "Whether the process and its store are well. Open to all."),
 )
 
-# What can be done with an id in an answer: operations, and the parameter that takes it.
+# The operations that take an id from an answer, with the parameter for it.
 LINKS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "job_id": (("get_job", "job"), ("trigger_job", "job"), ("delete_job", "job")),
     "execution_id": (
@@ -190,7 +190,7 @@ router = Routes("", base="")
 
 
 def document(routes: Iterable[Route]) -> dict[str, Any]:
-    """The document of these routes."""
+    """Return the document of these routes."""
     shown = [route for route in routes if not route.is_hidden]
     made: dict[str, Any] = {
         "openapi": VERSION,
@@ -214,7 +214,7 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
 
 
 def _components(routes: Sequence[Route]) -> dict[str, Any]:
-    """The schemas of bodies and answers, by name."""
+    """Return the schemas of bodies and answers, by name."""
     given = [route.answers for route in routes if route.answers is not None]
     answers = answer_schemas({schema_name(one): one for one in given})
     bodies = [one.body for one in routes if one.body is not None and not isinstance(one.body, str)]
@@ -233,7 +233,7 @@ def _schema_of(body: Any) -> dict[str, Any]:
 
 
 def _describe(route: Route) -> dict[str, Any]:
-    """An operation of the document."""
+    """Return an operation of the document."""
     said: dict[str, Any] = {
         "tags": [route.tag],
         "summary": route.id.replace("_", " ").capitalize(),
@@ -265,7 +265,7 @@ def _parameters(route: Route) -> Iterator[dict[str, Any]]:
 
 
 def _fields_of(model: type[msgspec.Struct], place: str) -> Iterator[dict[str, Any]]:
-    """The fields of a struct as parameters. None of them can be null: it is left out instead."""
+    """Return the fields of a struct as parameters. Callers omit a parameter; it is never null."""
     _, components = msgspec.json.schema_components([model], ref_template=REFERENCE)
     (schema,) = (one for one in components.values() if "properties" in one)
     for name, field in schema["properties"].items():
@@ -312,7 +312,7 @@ def _responses(route: Route) -> dict[str, Any]:
 
 
 def _problem(code: int) -> dict[str, Any]:
-    """An error of the document."""
+    """Return an error of the document."""
     kind, description = EXPLAINED[code]
     example = build_problem(kind, code, description)
     if code == HTTPStatus.UNPROCESSABLE_ENTITY:
@@ -328,7 +328,7 @@ def _problem(code: int) -> dict[str, Any]:
 
 
 def _add_links(made: dict[str, Any]) -> None:
-    """Say which operations take what an answer has: by the ids in it that are never null."""
+    """Link each answer to the operations that take its ids, if these are never null."""
     known = {said["operationId"] for methods in made["paths"].values() for said in methods.values()}
     assert known >= {id for ids in LINKS.values() for id, _ in ids}
     for methods in made["paths"].values():
@@ -352,8 +352,8 @@ def _links_of(given: Mapping[str, Any], own: str, made: Mapping[str, Any]) -> di
 
 
 def _finish_schemas(schema: Any) -> None:
-    """Leave out defaults that are null: generators of clients would demand such fields. Say
-    that arrays and objects of any values have such, which they need, too.
+    """Remove defaults that are null: generators of clients would require such fields. Declare
+    the values of untyped arrays and objects as any: generators need that, too.
     """
     if isinstance(schema, list):
         for one in cast("list[Any]", schema):

@@ -169,8 +169,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         return await self.handler(**{name: given[name] for name in self.takes})
 
     def _read_query(self, request: Request, given: dict[str, Any], wrong: Findings) -> str | None:
-        """Read the query into `given`; return the tenant that it names. A parameter that the route
-        does not have is refused: a misspelt filter must not list all.
+        """Read the query into `given`; return the tenant that it names. Refuse a parameter that
+        the route does not have: a misspelt filter must not list all.
         """
         text: bytes = request.scope["query_string"]
         if not text:
@@ -284,7 +284,7 @@ class Routes:
 
 
 class Router:
-    """Finds the route of a request."""
+    """The table that finds the route of a request."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self.routes: Final = list(routes)
@@ -329,7 +329,7 @@ class Router:
 
 
 def refuse_method(method: str, methods: Iterable[str]) -> Response:
-    """The answer to a method that a path does not have."""
+    """Return the response to a method that a path does not have."""
     there = {*methods, "HEAD"} if "GET" in methods else set(methods)
     return problem(
         HTTPStatus.METHOD_NOT_ALLOWED,

@@ -1,4 +1,4 @@
-"""Values of requests, checked by their types: all errors at once, by field, in our own words.
+"""Values of requests, checked by their types: all errors at once, by field, in plain words.
 
 The types are msgspec's. A check of the domain is a part of a type: `Annotated[str, checked_by(…)]`.
 """
@@ -31,7 +31,7 @@ OBJECT: Final = "must be an object"
 TEXT: Final = "must be text"
 LIST: Final = "must be a list"
 MISSING: Final = "is missing"
-# These say that a value has the wrong type; other messages are about a value of the right type.
+# Messages for a value of the wrong type; all others are about a value of the right type.
 _TYPE_MESSAGES: Final = frozenset({WHOLE, NUMBER, LOGICAL, OBJECT, TEXT, LIST})
 _WORDS: Final = {"true": True, "1": True, "false": False, "0": False}
 
@@ -46,12 +46,12 @@ class RequestBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
 
 
 def checked_by(check: Callable[[Any], object]) -> Meta:
-    """A rule of the domain, as a part of a type. It raises UsageError."""
+    """Return a rule of the domain, as a part of a type. It raises UsageError."""
     return Meta(extra={_CHECK: check})
 
 
 def join_findings(found: Iterable[str]) -> str:
-    """One sentence of the messages of each type of a union.
+    """Return one sentence from the messages of each type of a union.
 
     If the value has one of the types, the messages of the others are left out.
     """
@@ -63,7 +63,7 @@ def join_findings(found: Iterable[str]) -> str:
 
 @cache
 def info_of(model: type[msgspec.Struct]) -> types.StructType:
-    """The fields of a struct."""
+    """Return the fields of a struct."""
     return cast("types.StructType", types.type_info(model))
 
 
@@ -124,7 +124,7 @@ def _read(info: types.Type, value: Any, path: str, wrong: Findings, *, is_text: 
 
 
 def _convert(info: types.Type, text: str) -> Any:
-    """A text of an address as a number or a truth value; itself, if it is none."""
+    """Return a text of an address as a number or a truth value; the text, if it is neither."""
     if isinstance(info, types.BoolType):
         return _WORDS.get(text.lower(), text)
     if isinstance(info, types.IntType) and re.fullmatch("[+-]?[0-9]{1,20}", text):
@@ -220,7 +220,7 @@ def _read_union(
         if not found:
             return read
         said.append(found)
-    # Of a value with parts, the errors in its parts are more exact than that it is no text.
+    # For a value with parts, the errors of its parts are more exact than TEXT.
     inner = [found for found in said if found[0] != (path, found[0][1])]
     if inner:
         wrong += inner[0]
