@@ -136,14 +136,14 @@ keys_router.delete(
 
 
 def _check_role(caller: Caller, role: Role) -> None:
-    # A worker's key is an admin's to give, although it stands beside the others.
+    # An admin may give a worker's key, although that role is beside the others.
     if role is not Role.WORKER and not caller.role.may(role):
         raise AccessDenied(
             f"a key with the role {role} takes one; this one's role is {caller.role}"
         )
 
 
-# `/tenants`: isolated spaces, and how much each may use. For superadmins.
+# `/tenants`: isolated spaces with their quotas. For superadmins.
 
 tenants_router = Routes("/tenants", tag="access")
 
@@ -231,7 +231,7 @@ async def update_tenant(body: TenantChange, name: TenantPath, caller: Caller) ->
     return answer_json(await client.update_tenant(name, **changes))
 
 
-# `/secrets`: values that jobs use and nobody reads. No answer ever has one.
+# `/secrets`: values that jobs use and that no caller can read. No answer ever has one.
 
 secrets_router = Routes("/secrets", tag="secrets")
 
@@ -303,7 +303,7 @@ async def delete_secret(name: SecretPath, caller: Caller) -> Response:
 
 
 def _sealing_key(caller: Caller) -> str:
-    """The id of the key that seals. The caller cannot change the settings of the server."""
+    """Return the id of the sealing key. The caller cannot change the settings of the server."""
     try:
         return caller.client.sealer().key_id
     except UsageError as error:
@@ -319,11 +319,11 @@ async def _find_secret(caller: Caller, name: str) -> wire.Secret | None:
 
 
 def _secret_payload(secret: wire.Secret | None) -> dict[str, Any] | None:
-    """What the audit log is told of it."""
+    """Return the fields of a secret for the audit log."""
     return None if secret is None else {"version": secret.version, "key_id": secret.key_id}
 
 
-# `/audit`: who changed what, from where.
+# `/audit`: all changes, with their actor and address.
 
 audit_router = Routes("/audit", tag="access")
 

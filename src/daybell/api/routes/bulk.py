@@ -150,8 +150,8 @@ async def read_items(raw: bytes) -> AsyncGenerator[Part]:
 
 
 def _split(raw: bytes) -> Sequence[msgspec.Raw] | None:
-    """The items of a list as they are written, if there are not too many and none is too large;
-    None: the body is empty or no JSON, and the decoder finds out why.
+    """Return the raw items of a list, if there are not too many and none is too large; None: the
+    body is empty or no JSON, and the decoder reports the error.
     """
     try:
         items = _SPLITTING_DECODER.decode(raw)
@@ -169,7 +169,7 @@ def _split(raw: bytes) -> Sequence[msgspec.Raw] | None:
 
 
 def _read_part(raw: bytes, start: int) -> Part:
-    """The executions of a part; `start` is the position of the first one in the body."""
+    """Return the executions of a part; `start` is the position of the first one in the body."""
     try:
         return _decoded(raw)
     except msgspec.ValidationError as error:
@@ -186,7 +186,7 @@ def _check_count(count: int) -> None:
 
 
 def _decoded(raw: bytes) -> Part:
-    """The items, by the same rules as a single one. Raises ValidationError, PayloadError."""
+    """Return the items, by the same rules as a single one. Raises ValidationError, PayloadError."""
     try:
         asked = _decoded_fast(raw)
     except msgspec.ValidationError:
@@ -194,7 +194,7 @@ def _decoded(raw: bytes) -> Part:
     except (ValueError, RecursionError) as error:
         if len(raw) > REQUEST_BYTES_MAX:
             raise PayloadError(f"the body cannot be read: {error}", field="body") from None
-        # Says what is wrong with it, or reads half a character, as the fast ones do not.
+        # This decoder reports the error, or reads half a character; the fast ones do not.
         return msgspec.convert(read_json(raw), list[FullItem])
     if may_repeat_keys(raw, asked):
         refuse_repeated_keys(raw)
@@ -202,14 +202,14 @@ def _decoded(raw: bytes) -> Part:
 
 
 def _decoded_fast(raw: bytes) -> Part:
-    # Most say nothing but what is to run, which is read in half the time.
+    # Most items only name the job and its arguments; they are read in half the time.
     with suppress(msgspec.ValidationError):
         return _PLAIN_DECODER.decode(raw)
     return _DECODER.decode(raw)
 
 
 def _faults(raw: bytes, said: str, start: int) -> list[tuple[str, str]]:
-    """What is wrong with the first execution that cannot be read."""
+    """Return the errors of the first execution that cannot be read."""
     items = read_json(raw)
     message, _, place = said.partition(" - at `$")
     at = _AT.match(place)
@@ -249,14 +249,14 @@ async def _enqueue(caller: Caller, parts: Sequence[Part], this: IdempotentReques
 async def _submit(
     caller: Caller, news: Sequence[NewExecution], this: IdempotentRequest
 ) -> list[Enqueued]:
-    """Enqueue them, and put it on record in the same transaction."""
+    """Enqueue executions, and store the audit entry in the same transaction."""
     jobs = ", ".join(sorted({new.job for new in news}))[:200]
     after: dict[str, Any] = {"count": len(news), "first": news[0].id}
     id = this.made("entry")
     if all(new.unique_key is None for new in news):
         entry = caller.entry("execution.enqueue", jobs, after=after, id=id)
         return await caller.client.submit_many(news, repeat=this.is_repeated, entry=entry)
-    # Keys may be held, perhaps all of them: then there is nothing to tell.
+    # Keys may be held, perhaps all of them: then no audit entry is stored.
     after["with_keys"] = sum(new.unique_key is not None for new in news)
     client = caller.audited("execution.enqueue", jobs, after=after, id=id)
     return await client.submit_many(news, repeat=this.is_repeated)
@@ -387,7 +387,7 @@ async def _retry(caller: Caller, wanted: Retrial, this: IdempotentRequest) -> Re
 async def _count(
     wanted: Selection | LetterSelection, sweep: Sweep, count: Callable[..., Awaitable[Total]]
 ) -> Response:
-    """Answer how many a request is about, and change nothing."""
+    """Return the number of executions that a request is about, and change nothing."""
     if wanted.filter is None:
         return answer_json(wire.Counts(matched=len(set(wanted.ids or ()))))
     filters = read_selection(msgspec.to_builtins(wanted.filter))
@@ -421,7 +421,7 @@ def check_selection(wanted: Any) -> None:
         )
 
 
-# `/dead-letters`: executions out of tries, for a person to decide on.
+# `/dead-letters`: executions without attempts left; a person decides on them.
 
 dead_letters_router = Routes("/dead-letters", tag="dead-letters")
 

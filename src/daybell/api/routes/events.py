@@ -43,7 +43,7 @@ _AGREED: Final = {
     "WebHook-Allowed-Origin": "*",
     "WebHook-Allowed-Rate": "*",
 }
-_EXTENSION: Final = re.compile(r"[a-z0-9]+")  # as CloudEvents names attributes of others
+_EXTENSION: Final = re.compile(r"[a-z0-9]+")  # the names of CloudEvents extensions
 
 
 @router.post(
@@ -119,7 +119,7 @@ def _read(request: Request, raw: bytes) -> CloudEvent:
 
 
 def _attributes(request: Request) -> dict[str, Any]:
-    """Those of binary mode. What is not ASCII in them is escaped with percent signs."""
+    """Return the attributes of binary mode. Percent signs escape characters beyond ASCII."""
     found: dict[str, Any] = {}
     for name, value in request.headers.items():
         if name.startswith(_PREFIX):
@@ -131,10 +131,10 @@ def _attributes(request: Request) -> dict[str, Any]:
 
 
 def _normalize_event(said: Any) -> Any:
-    """A CloudEvent with its data as JSON, and without the attributes that others have added to it,
-    which mean nothing here.
+    """Return a CloudEvent with its data as JSON, and without extension attributes, which have no
+    meaning here.
 
-    What the standard demands has to be there.
+    All attributes that the standard demands must be present.
     """
     if not isinstance(said, dict):
         return cast("object", said)
@@ -152,7 +152,7 @@ def _normalize_event(said: Any) -> Any:
 
 
 def _decoded(given: dict[str, Any]) -> Any:
-    """What is sent as bytes, as far as it is JSON or text."""
+    """Return data that was sent as bytes, if it is JSON or text."""
     if "data" in given:
         raise PayloadError(
             "there is data as well as data_base64; send one of them", field="data_base64"
@@ -182,7 +182,7 @@ def _as_text(raw: bytes, field: str) -> str:
 async def _send(
     caller: Caller, event: NewEvent, this: IdempotentRequest, *, action: str, target: object
 ) -> Response:
-    # Under an id that follows from the request's key, nobody else can have sent it.
+    # The id follows from the request's key: no other request can have sent it.
     is_ours = this.is_repeated and event.id == str(this.made("event"))
     known = await _find_recorded(caller, event) if is_ours and event.execution else None
     if known is not None:
@@ -198,8 +198,8 @@ async def _send(
 
 
 async def _find_recorded(caller: Caller, event: NewEvent) -> wire.Event | None:
-    """What a try before this one has sent: who it was for may not wait any more. That was a moment
-    ago, so it is among the last.
+    """Return the event that an earlier attempt has sent; its execution may not wait any more.
+    That was a moment ago, so it is among the last.
     """
     seen, cursor = 0, None
     while seen < PAGE_ITEMS_MAX:

@@ -132,7 +132,7 @@ router.get(
     reach=Reach.NAMES,
     **_LIST,
 )(list_executions)
-# The same under another name, which some expect.
+# The same under another name, which some clients expect.
 router.get(
     "/job/executions",
     id="list_job_executions",
@@ -171,7 +171,7 @@ async def count_executions(
         "q": query.q,
     }
     if query.dead_letters:
-        # Of the dead, those that a retry would take are the letters.
+        # Dead letters are the dead executions that a retry would take.
         count = await caller.client.count_retryable(**{**filters, "status": "dead"})
         at_least = () if count.is_exact else (State.DEAD,)
         counts = Counts({State.DEAD: int(count)}, at_least=at_least)
@@ -236,7 +236,7 @@ async def get_logs(
 
 
 def _lines(part: LogPart) -> list[Raw]:
-    """The lines of a part as JSON."""
+    """Return the lines of a part as JSON."""
     return [Raw(encode(line)) for line in answers.log_lines(part)]
 
 
@@ -325,7 +325,7 @@ async def _retry(caller: Caller, id: UUID, this: IdempotentRequest, wanted: Agai
 
 
 async def _find_retried(caller: Caller, id: UUID, this: IdempotentRequest) -> UUID | None:
-    """What runs because of an earlier try: a dead one that was revived cannot be once more."""
+    """Return the execution that an earlier attempt made: a dead one is revived only once."""
     entry = await caller.recorded("execution.retry", id, this.made("entry"))
     return None if entry is None else UUID(entry.after["execution_id"])
 
@@ -374,7 +374,7 @@ def read_selection(said: dict[str, Any]) -> Filters:
     return filters
 
 
-# One execution of a job, asked for by name.
+# One execution of a job, requested by the job's name.
 
 ID_CHARS_MIN: Final = 32
 
@@ -412,8 +412,8 @@ def read_options(raw: bytes) -> dict[str, Any]:
 
 
 def _read_plain(raw: bytes) -> dict[str, Any] | None:
-    """The arguments in a body that has nothing else, and nothing that could be refused; None: it
-    has to be looked at more closely.
+    """Return the arguments in a body that has nothing else, and nothing that could be refused;
+    None: the body needs a full check.
     """
     if raw.count(b"{") + raw.count(b"[") > PAYLOAD_DEPTH_MAX:
         return None
@@ -443,12 +443,12 @@ async def _enqueue_one(
 
 
 async def _submit(caller: Caller, new: NewExecution, this: IdempotentRequest) -> Enqueued:
-    """Enqueue it, and put it on record in the same transaction."""
+    """Enqueue an execution, and store the audit entry in the same transaction."""
     after = {"execution_id": new.id}
     entry = caller.entry("job.trigger", new.job, after=after, id=this.made("entry"))
     if new.unique_key is None:
         return await caller.client.submit(new, repeat=this.is_repeated, entry=entry)
-    # Not together with others: if its key is held, there is nothing to tell.
+    # Not in a group with others: if its key is held, no audit entry is stored.
     client = caller.client.audited(entry)
     (made,) = await client.submit_many([new], repeat=this.is_repeated)
     return made
@@ -457,8 +457,8 @@ async def _submit(caller: Caller, new: NewExecution, this: IdempotentRequest) ->
 async def _read_execution(
     caller: Caller, name: str, options: dict[str, Any], this: IdempotentRequest
 ) -> NewExecution:
-    """The execution as a store takes it. The job is looked up only if something of it is needed:
-    its name if this is its id, or the arguments that its schedules use.
+    """Return the execution as a store takes it. The job is read only if the request needs it:
+    for its name if this is its id, or for the arguments that its schedules use.
     """
     args = options.pop("args", None)
     id = this.made("execution")

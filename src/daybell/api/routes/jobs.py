@@ -125,7 +125,7 @@ async def create_job(request: Request, caller: Caller, raw: bytes, key: str | No
     """
     wanted = read_new_job(read_json(raw))
     about = await caller.of_tenant(wanted.tenant)
-    if wanted.request.faults:  # no key is spent on it; the store may know of more
+    if wanted.request.faults:  # no key is used for it; the store may find more
         await definition_of(about.client, wanted.request)
 
     async def perform(this: IdempotentRequest) -> Response:
@@ -163,7 +163,7 @@ def read_new_job(value: Any) -> NewJobBody:
 
 async def _create_job(caller: Caller, wanted: NewJobBody, this: IdempotentRequest) -> Response:
     job, made = await _create_or_launch(caller, wanted, this)
-    # Of the definition that was made: by now the job may be deleted.
+    # Of the definition that was created: the job may be deleted by now.
     warnings = await warnings_about(caller.client.store, caller.client.tenant, job.definition)
     there = msgspec.structs.replace(
         await caller.client.standing(job.name),
@@ -176,7 +176,7 @@ async def _create_job(caller: Caller, wanted: NewJobBody, this: IdempotentReques
 async def _create_or_launch(
     caller: Caller, wanted: NewJobBody, this: IdempotentRequest
 ) -> tuple[Job, Enqueued | None]:
-    """Return the job, and its execution if it has no schedule; of an earlier try, perhaps."""
+    """Return the job, and its execution if it has no schedule; perhaps of an earlier attempt."""
     run, entry = None, this.made("entry")
     request = await caller.client.resolve(wanted.request)
     request.check()
@@ -371,7 +371,7 @@ async def delete_job(
     A job that is deleted stays so, and what is left unfinished of it is cancelled. A job that the
     code of a live worker declares is only deleted with `force`.
     """
-    # A deleted one, too: perhaps the store went away before all its executions were cancelled.
+    # A deleted job, too: the store may have failed before all its executions were cancelled.
     job = await caller.client.standing(name)
     expect = read_version(if_match)
     warnings = await caller.client.warnings(job.name, deleting=True)
@@ -424,7 +424,7 @@ def precondition(expect: int | None) -> Generator[None]:
         raise PreconditionFailed(str(error)) from None
 
 
-# What can be done to a job: run, pause, resume, go back to a version, make up for ticks.
+# Actions on a job: run, pause, resume, roll back to a version, make up for ticks.
 
 job_actions_router = Routes("/jobs/{job}", tag="jobs")
 
@@ -551,7 +551,7 @@ async def explain_job(name: JobPath, caller: Caller) -> Response:
 )
 async def list_versions(name: JobPath, caller: Caller, query: Paged) -> Response:
     """List a job's versions, each with what has changed since the one before it."""
-    known = await caller.client.standing(name)  # a deleted one has versions, too
+    known = await caller.client.standing(name)  # a deleted job has versions, too
     page = await caller.client.versions_page(known.name, limit=query.limit, cursor=query.cursor)
     listed = answers.page(page, answers.shorten_version)
     return answer_page(listed, cursor=lambda one: str(one.version))
@@ -651,7 +651,7 @@ async def _answer_status(caller: Caller, name: str) -> Response:
     return answer_json(there, headers=etag_header(there))
 
 
-# `/templates`: jobs with blanks, from which others are made.
+# `/templates`: jobs with blanks, from which callers create other jobs.
 
 templates_router = Routes("/templates", tag="templates")
 

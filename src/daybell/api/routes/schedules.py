@@ -41,7 +41,7 @@ async def list_schedules(name: JobPath, caller: Caller, query: Paged) -> Respons
         caller.client, job.name, limit=query.limit, cursor=query.cursor
     )
     listed = answers.page(page, answers.schedule)
-    stored = {one.id: one for one in page.items}  # with their times to the last bit
+    stored = {one.id: one for one in page.items}  # with their exact times
     return answer_page(listed, cursor=lambda one: schedule_cursor(stored[one.schedule_id]))
 
 

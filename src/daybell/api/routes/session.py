@@ -1,4 +1,4 @@
-"""Routes of `/session`: browsers log in and out, and learn what they may do."""
+"""Routes of `/session`: browsers log in and out, and read the actions that they may perform."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ async def drain_worker(id: WorkerPath, caller: Caller) -> Response:
     return answer_json(wire.Drained(worker_id=known, state="draining"), status=202)
 
 
-# `/queues`: lanes that workers take work from.
+# `/queues`: the queues from which workers claim executions.
 
 queues_router = Routes("/queues", tag="queues")
 
@@ -315,14 +315,14 @@ async def get_status(caller: Caller) -> Response:
     return answer_json(wire.Status(now=to_datetime(health.now), leaders=leaders))
 
 
-# `/healthz` and `/readyz`: whether this process and its store are well. Open to all.
+# `/healthz` and `/readyz`: the health of this process and its store. Open to all.
 #
-# Whoever asks learns that, and not where the store is.
+# The answer does not contain the address of the store.
 
 logger = logging.getLogger("daybell.api")
 
-STORE_SECONDS_MAX: Final = 8.0  # longer than the store needs to notice silence by itself
-# Probes of many machines together cost the store one small write a second.
+STORE_SECONDS_MAX: Final = 8.0  # longer than the store's own timeout
+# The probes of many machines together cost the store one small write a second.
 READY_SECONDS: Final = 1.0
 
 NO_STORE: Final = {"Cache-Control": "no-store"}
