@@ -14,7 +14,7 @@ from daybell.core.units import to_datetime
 
 
 def why(of: Reason) -> wire.Why:
-    """Why an execution has not run, or not ended."""
+    """Return the answer to why an execution has not run, or not ended."""
     nearest = of.nearest
     return wire.Why(
         execution_id=of.execution.id,
@@ -46,7 +46,7 @@ def why(of: Reason) -> wire.Why:
 
 
 def queue_why(of: QueueReason) -> wire.QueueWhy:
-    """Why the due executions of a queue are not taken."""
+    """Return the answer to why the due executions of a queue are not taken."""
     obstacle = of.obstacle
     return wire.QueueWhy(
         queue=of.queue.name,
@@ -72,7 +72,7 @@ def queue_why(of: QueueReason) -> wire.QueueWhy:
 
 
 def job_why(of: JobReason) -> wire.JobWhy:
-    """Why a job does not run now."""
+    """Return the answer to why a job does not run now."""
     obstacle = of.obstacle
     return wire.JobWhy(
         job_id=of.status.job.id,

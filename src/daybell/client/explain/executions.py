@@ -73,12 +73,12 @@ from daybell.settings import masked_url
 
 _ACTIONS_MAX: Final = 3  # of a kind
 
-# Which workers could run a job, and what to do where none can.
+# Workers that could run a job, and remedies where none can.
 
 
 def effective_definition(execution: Execution, job: JobDefinition) -> JobDefinition:
-    """How an execution is run, by the version of its job that it was created under: a node of a
-    workflow as that says.
+    """Return the definition that runs an execution, by the job version of its creation. A node of a
+    workflow runs as that version specifies.
     """
     if execution.node is None or job.kind != "workflow":
         return job
@@ -89,18 +89,18 @@ def effective_definition(execution: Execution, job: JobDefinition) -> JobDefinit
     return graph.definition_of(node, job) if node and is_inline else job
 
 
-@lru_cache(maxsize=16)  # who looks at one node of a run looks at others
+@lru_cache(maxsize=16)  # a caller that reads one node of a run reads others, too
 def _graph_in(settings: str) -> Graph:
     return Graph.from_settings(settings)
 
 
-# Why an execution was skipped: who was in its way, or which dependency had failed.
+# The reason of a skipped execution: the execution in its way, or its failed dependency.
 
 _LOOKED_AT_MAX: Final = 100  # executions of its job, before it
 
 
 async def explain_skip(client: ClientContext, execution: Execution) -> str:
-    """The end of a sentence that says that it was skipped; empty if no more is known."""
+    """Return the end of a sentence that reports a skipped execution; empty if no more is known."""
     if execution.reason == OVERLAP:
         return await _explain_overlap(client, execution)
     if execution.reason == UPSTREAM_FAILED:
@@ -109,7 +109,9 @@ async def explain_skip(client: ClientContext, execution: Execution) -> str:
 
 
 async def _explain_overlap(client: ClientContext, skipped: Execution) -> str:
-    """Nobody has kept which one it was. But it had begun to be before, and not ended by then."""
+    """Describe the execution in the way. The store does not record it, but it was created before
+    the skipped one, and had not ended by then.
+    """
     unfinished = await list_executions(
         client, job=skipped.job, status=[*PENDING, State.RUNNING], limit=_LOOKED_AT_MAX
     )
@@ -148,13 +150,13 @@ async def _explain_failed_dependency(client: ClientContext, skipped: Execution) 
     return f": {named}" if named else ": what had failed then has succeeded since"
 
 
-# What a durable function waits for, in a sentence for a person.
+# The wait of a durable function, in a sentence for a person.
 
-_MOMENT: Final = 0.001  # times that are told as text are a little shorter
+_MOMENT: Final = 0.001  # times that are shown as text are a little shorter
 
 
 class Suspension(msgspec.Struct, frozen=True):
-    """Why it is suspended: a code, a sentence, when that may change by itself, and remedies."""
+    """The reason of a suspension: a code, a sentence, when it may end by itself, and remedies."""
 
     code: str
     detail: str
@@ -165,7 +167,7 @@ class Suspension(msgspec.Struct, frozen=True):
 async def _explain_suspension(
     client: ClientContext, execution: Execution, now: Instant
 ) -> Reason | None:
-    """What an execution waits for by its own wish; None: something else."""
+    """Explain a wait that the execution asked for itself; None: it has no such wait."""
     is_waiting = execution.state is State.WAITING
     found: Suspension | None = None
     if is_waiting and execution.reason == FOR_EVENT:
@@ -176,7 +178,7 @@ async def _explain_suspension(
         found = _explain_sleep(
             await client.store.runs.steps(client.tenant, execution.id), execution
         )
-    # A wait whose time is over is one until the scheduler's next look.
+    # A wait that is over lasts until the scheduler's next check.
     if found is None or not (is_waiting or (found.next_at or inf) > now):
         return None
     return Reason(
@@ -234,7 +236,7 @@ class Delay(msgspec.Struct, frozen=True):
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True):
-    """Why it stands where it stands. `code` is stable, for programs."""
+    """The reason for the state of an execution. `code` is stable, for programs."""
 
     execution: Execution
     code: str
@@ -249,11 +251,11 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
     delays: tuple[Delay, ...] = ()  # of one that has ended; they add up
 
 
-# What does not change by itself: a person has to start, resume or deploy something.
+# Obstacles that do not end by themselves: a person has to start, resume or deploy something.
 LACKS: Final = frozenset(
     {"no_worker", "no_worker_of_kind", "draining", "queue_paused", UNKNOWN_TASK}
 )
-_NODES_MAX: Final = 100  # of a run, that are looked at
+_NODES_MAX: Final = 100  # of a run, that are checked
 _DEPTH_MAX: Final = 3  # workflows in workflows
 ENDED: Final = {
     State.SUCCEEDED: "it has succeeded",
@@ -264,7 +266,7 @@ ENDED: Final = {
 
 
 async def why(client: ClientContext, id: Id) -> Reason:
-    """Why an execution has not run, or has not ended. Commands in the answer name its tenant."""
+    """Explain why an execution has not run, or not ended. Commands in it name the tenant."""
     story = await client.store.catalog.get_execution(client.tenant, read_id(id))
     found = await _find_reason(client, story.execution)
     if story.execution.state in TERMINAL:
@@ -295,9 +297,9 @@ async def _find_reason(client: ClientContext, execution: Execution) -> Reason:
 async def find_lack(
     client: ClientContext, execution: Execution, *, depth: int = 0
 ) -> Reason | None:
-    """What keeps it, or a node of it, until somebody does something; None: nothing that is known.
+    """Return the obstacle of an execution, or of a node of it, that only a person can remove.
 
-    The answer is about the node, then.
+    The answer is then about the node. None: no such obstacle is known.
     """
     if execution.state in PENDING:
         found = await why(client, execution.id)
@@ -314,8 +316,8 @@ async def find_lack(
 
 
 async def _select_distinct(client: ClientContext, nodes: Iterable[Execution]) -> list[Execution]:
-    """One of those that wait for the same: the first that is due. What keeps it keeps them all, and
-    to ask why takes several requests each.
+    """Return one node per common obstacle: the first that is due. An obstacle of one is that of
+    all, and each explanation takes several requests.
     """
     found: dict[object, Execution] = {}
     definitions: dict[tuple[str, int], JobDefinition | None] = {}
@@ -334,7 +336,7 @@ async def _select_distinct(client: ClientContext, nodes: Iterable[Execution]) ->
 
 
 async def find_needs(client: ClientContext, execution: Execution) -> str:
-    """What a worker must offer to run it, under the version that it was created under."""
+    """Return the needs that a worker must meet, by the job version of the execution's creation."""
     return _needs(execution, await _definition(client, execution))
 
 
@@ -354,7 +356,7 @@ async def _definition(client: ClientContext, execution: Execution) -> JobDefinit
 
 
 async def _explain_work(client: ClientContext, execution: Execution, now: Instant) -> Reason:
-    """Why an execution that was claimed has not ended."""
+    """Explain why an execution that was claimed has not ended."""
     asked = execution.cancel_requested_at
     told = "it runs" if asked is None else "it runs, and was asked to stop"
     cancel = () if asked is not None else (remedies.cancel(execution.id),)
@@ -391,7 +393,7 @@ async def _explain_work(client: ClientContext, execution: Execution, now: Instan
 
 
 def _describe_loss(execution: Execution, definition: JobDefinition | None) -> str:
-    """Describe what becomes of an execution that loses its worker."""
+    """Describe the fate of an execution that loses its worker."""
     if definition is None or (
         definition.on_lost == "retry" and execution.crashes + 1 < definition.max_crashes
     ):
@@ -423,8 +425,8 @@ def _explain_end(execution: Execution) -> Reason:
 
 
 async def _explain_run(client: ClientContext, execution: Execution) -> Reason | None:
-    """What a workflow's run waits for, or what failed although it has succeeded; None: it is in a
-    worker's hands, or has simply ended.
+    """Explain the waits of a workflow's run, or the failures in one that succeeded. None: a worker
+    has it, or it has simply ended.
     """
     if execution.state not in (State.RUNNING, State.SUCCEEDED) or execution.worker is not None:
         return None
@@ -559,7 +561,7 @@ _OBSTACLES: Final = (_explain_dependency, _explain_suspension, _explain_gate, _e
 
 
 async def _explain_due(client: ClientContext, execution: Execution, now: Instant) -> Reason:
-    """Why no worker has claimed an execution that is due."""
+    """Explain why no worker has claimed an execution that is due."""
     catalog, name = client.store.catalog, execution.queue
     is_paused = any(
         one.name == name and one.is_paused for one in await catalog.list_queues(client.tenant)
@@ -656,13 +658,13 @@ def _later_wait(attempt: AttemptRecord, steps: Sequence[Step]) -> str:
             return "worker"
 
 
-# What to tell somebody who waits for an execution, perhaps in vain.
+# Warnings for a caller that waits for an execution, perhaps in vain.
 
 _RELATIVE: Final = "sqlite:///"
 
 
 def describe_store(url: str) -> str:
-    """A store as people are told of it. A file is named with its folder: each has its own."""
+    """Describe a store for people. A file is named with its folder: each has its own."""
     shown = masked_url(url)
     if url.startswith(_RELATIVE) and not url.startswith(f"{_RELATIVE}/"):
         return f"{shown} in {os.getcwd()}"
@@ -670,7 +672,7 @@ def describe_store(url: str) -> str:
 
 
 async def explain_idle(client: ClientContext, execution: Execution) -> str | None:
-    """Say it if nobody is there to start an execution that has not started."""
+    """Report that no worker is there to start an execution that has not started."""
     if execution.state not in PENDING:
         return None
     now, queue = (await client.health()).now, execution.queue

@@ -27,7 +27,7 @@ from daybell.core.worker import SCHEDULER
 from daybell.errors import AccessDenied, InvalidSchedule, JobNotFound, listed, with_tenant
 
 TICKS_MAX: Final = 10  # the last ones of a job
-_TICKED_MAX: Final = 5  # schedules whose ticks are read: those that fired last
+_TICKED_MAX: Final = 5  # schedules with ticks to be read: the last ones to fire
 _LOOKED_AT_MAX: Final = 100  # unfinished executions
 _REASONS_MAX: Final = 5  # of these, alike ones once
 _PAUSE_SECONDS: Final = 60.0  # between a pause and its audit entry, if these are two transactions
@@ -38,7 +38,7 @@ _ORDER: Final = (State.RUNNING, State.RETRYING, State.QUEUED, State.WAITING, Sta
 
 
 class ScheduleReason(msgspec.Struct, frozen=True):
-    """Why a schedule does not fire before its next time."""
+    """The reason why a schedule does not fire before its next time."""
 
     schedule: Schedule
     obstacle: Obstacle
@@ -53,7 +53,7 @@ class TickReason(msgspec.Struct, frozen=True):
 
 
 class JobReason(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a job does not run."""
+    """The reason why a job does not run."""
 
     status: JobStatus
     obstacle: Obstacle

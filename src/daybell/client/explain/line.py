@@ -23,7 +23,7 @@ RATE_SECONDS: Final = 10 * MINUTE  # starts of so long a time make the rate
 
 
 class NearestWorker(msgspec.Struct, frozen=True):
-    """The live worker that lacks least of what an execution needs."""
+    """The live worker that comes closest to the needs of an execution."""
 
     worker: Worker
     lacks: tuple[str, ...]  # in sentences; empty: it can take the execution

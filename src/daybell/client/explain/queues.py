@@ -97,7 +97,7 @@ class Need(msgspec.Struct, frozen=True):
 
 
 class QueueReason(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a queue is as it is."""
+    """The reason for the state of a queue."""
 
     queue: Queue
     obstacle: Obstacle
@@ -107,9 +107,7 @@ class QueueReason(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def why_queue(client: ClientContext, name: str) -> QueueReason:
-    """Explain why the due executions of a queue are not taken. Nobody need know the queue: it is
-    empty, then.
-    """
+    """Explain why the due executions of a queue are not taken. An unknown queue is empty."""
     catalog, name = client.store.catalog, check_name(name, what="queue")
     now = (await client.health()).now
     nothing = Queue(name=name, is_paused=False, queued=0, scheduled=0, running=0, waiting=0)

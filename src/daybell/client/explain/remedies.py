@@ -29,7 +29,7 @@ class Remedy(msgspec.Struct, frozen=True):
 
 
 def in_tenant(actions: Iterable[Remedy], tenant: str) -> tuple[Remedy, ...]:
-    """Return actions whose commands name the tenant."""
+    """Return actions with commands that name the tenant."""
     return tuple(
         msgspec.structs.replace(one, command=with_tenant(f"`{one.command}`", tenant).strip("`"))
         for one in actions
@@ -105,7 +105,7 @@ _COMMAND: Final = re.compile(r"`(daybell worker[^`]*)`")
 
 
 def start_worker(needs: str, *, queue: str) -> Remedy:
-    """Start a worker that offers what jobs of a queue need."""
+    """Start a worker that meets the needs of a queue's jobs."""
     advice = describe_start(needs, queue=queue)
     found = _COMMAND.search(advice)
     assert found is not None
