@@ -42,11 +42,11 @@ from daybell.core.views import Page
 from daybell.errors import Conflict, InvalidName, JobNotFound, Unavailable
 
 WORKFLOW: Final = "workflow"
-SOURCE: Final = "daybell"  # of events that do not say where they come from
+SOURCE: Final = "daybell"  # of events that do not specify their source
 
 
 def approval_event(name: str) -> str:
-    """The event that brings a decision which is waited for under this name."""
+    """Return the name of the event that brings the decision of this name."""
     return APPROVAL + name
 
 
@@ -59,7 +59,7 @@ def read_event(
     time: Time | None = None,
     execution: Id | None = None,
 ) -> NewEvent:
-    """An event as people write it. Without an id it gets one of its own."""
+    """Return an event that a caller specified. Without an id it gets one of its own."""
     if isinstance(name, str) and name.startswith(RESERVED):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidName(
             f"names of events that begin with {RESERVED!r} are reserved; decisions are sent with"
@@ -81,7 +81,7 @@ def read_event(
 def read_decision(
     execution: Id, name: str, *, approved: bool, by: str | None, note: str | None
 ) -> NewEvent:
-    """A person's decision as an event for the execution that waits for it."""
+    """Return a person's decision as an event for the execution that waits for it."""
     said = {"approved": approved, "by": by, "note": note}
     return check_event(
         NewEvent(
@@ -103,20 +103,19 @@ async def publish(
     id: str | None = None,
     time: Time | None = None,
 ) -> Published:
-    """Tell of an event: what waits for it goes on, and what begins to wait for it within seven
-    days, in executions that exist by now, finds it.
+    """Publish an event. Executions that wait for it continue. Executions that exist by now and
+    start to wait for it within seven days find it.
 
-    One of the same source and id that is on record changes nothing.
+    An event with the same source and id as a stored one changes nothing.
     """
     event = read_event(name, data, source=source, id=id, time=time)
     return await send(client, event, is_own=id is None)
 
 
 async def signal(client: ClientContext, id: Id, name: str, data: Any = None) -> Published:
-    """The same for one execution alone. Raises ExecutionNotFound, or Conflict if it has
-    ended.
+    """Send an event to one execution alone. Raises ExecutionNotFound, or Conflict if it has ended.
 
-    A workflow's run passes it on to the node that waits for it, also one of a run inside;
+    A workflow's run passes the event on to the node that waits for it, also a node of a run inside;
     Conflict if there is none, or more than one.
     """
     return await send(client, read_event(name, data, execution=id), is_own=True)
@@ -131,15 +130,15 @@ async def approve(
     by: str | None = None,
     note: str | None = None,
 ) -> Published:
-    """Tell an execution what was decided, which it waits for or will wait for. A workflow's
-    run passes it on, see `signal`.
+    """Send a decision to an execution that waits or will wait for it. A workflow's run passes it
+    on, see `signal`.
     """
     decision = read_decision(id, name, approved=approved, by=by, note=note)
     return await send(client, decision, is_own=True)
 
 
 async def send(client: ClientContext, event: NewEvent, *, is_own: bool = False) -> Published:
-    """Keep an event. `is_own`: its id was made here, and nobody else can have sent it."""
+    """Store an event. `is_own`: its id was made here, so that no other caller can have sent it."""
     event, node = await addressed(client, event)
     return await keep(client, event, node, is_own=is_own)
 
@@ -147,7 +146,7 @@ async def send(client: ClientContext, event: NewEvent, *, is_own: bool = False) 
 async def keep(
     client: ClientContext, event: NewEvent, node: str | None, *, is_own: bool = False
 ) -> Published:
-    """The same for one that was addressed."""
+    """Store an event that already has its recipient."""
     try:
         found = await client.store.runs.publish(client.tenant, event)
     except Unavailable:
@@ -158,8 +157,8 @@ async def keep(
 
 
 async def addressed(client: ClientContext, event: NewEvent) -> tuple[NewEvent, str | None]:
-    """An event for who is meant by it: what is for a workflow's run is for a node of it, which
-    is named, too. Refuses what would be on record for nothing.
+    """Return an event with its recipient: an event for a workflow's run goes to a node of it, and
+    the name of that node is returned, too. Refuse an event that would be stored without effect.
     """
     if event.execution is None:
         return event, None
@@ -188,16 +187,16 @@ async def _is_run(client: ClientContext, one: Execution) -> bool:
 async def events(
     client: ClientContext, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
 ) -> Page[Event]:
-    """Events that are on record, those that came last first."""
+    """Return events on record, those that came last first."""
     return await client.store.runs.list_events(client.tenant, limit=limit, cursor=cursor)
 
 
 async def steps(client: ClientContext, id: Id) -> list[Step]:
-    """What an execution has done durably, in its order."""
+    """Return the durable steps of an execution, in their order."""
     return await client.store.runs.steps(client.tenant, read_id(id))
 
 
-# What happened to an execution, in the order that it happened.
+# The timeline of an execution, in order of time.
 
 TimelineEntry: TypeAlias = tuple[Instant, dict[str, Any]]
 
@@ -205,8 +204,8 @@ _BEGINNINGS: Final = ("created", "due", "started")
 
 
 def attempt_outcome(attempt: AttemptRecord, steps: Sequence[Step]) -> str:
-    """The outcome of an attempt for people. An attempt of a durable function may have released its
-    execution itself: the steps that were open at its end show why.
+    """Return the outcome of an attempt for people. An attempt of a durable function may have
+    released its execution itself: the steps that were open at its end show why.
     """
     if attempt.outcome is not Outcome.RELEASED:
         return str(attempt.outcome)
@@ -240,7 +239,7 @@ class ExecutionHistory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def story(client: ClientContext, id: Id) -> ExecutionHistory:
-    """One execution, with its steps or nodes, and what happened to it."""
+    """Return one execution with its steps or nodes and its timeline."""
     known = read_id(id)
     detail = await client.store.catalog.get_execution(client.tenant, known)
     steps = await client.store.runs.steps(client.tenant, known)
@@ -256,8 +255,8 @@ async def story(client: ClientContext, id: Id) -> ExecutionHistory:
 def timeline(
     of: ExecutionDetail, run: WorkflowRun | None = None, steps: Sequence[Step] = ()
 ) -> list[wire.Moment]:
-    """Moments of an execution, oldest first: as far as they are kept. Of a workflow's run, also
-    those of its nodes; of a durable function, its steps, sleeps and waits.
+    """Return the moments of an execution, oldest first: as far as they are kept. Of a workflow's
+    run, also those of its nodes; of a durable function, its steps, sleeps and waits.
     """
     one = of.execution
     moments: list[TimelineEntry] = [(one.created_at, {"event": "created"})]
@@ -277,7 +276,7 @@ def timeline(
     if one.finished_at is not None and one.state in TERMINAL:
         moments.append((one.finished_at, {"event": "ended", "status": one.state}))
     if run is None:
-        # What ended a wait comes before the attempt that goes on with it, also in one moment.
+        # The end of a wait comes before the attempt that continues after it, also in one moment.
         ends = [end for step in steps for end in _of_wait(step)]
         inside = [moment for step in steps for moment in _of_step(step)]
         moments = sorted([*ends, *_enclose_entries(moments, inside)], key=lambda pair: pair[0])
@@ -298,7 +297,7 @@ def _of_nodes(run: WorkflowRun) -> list[TimelineEntry]:
 
 
 def _of_attempts(node: RunNode) -> Iterator[TimelineEntry]:
-    """Each start, and each end but that of the node itself."""
+    """Yield each start of a node, and each end but that of the node itself."""
     if not node.attempts and node.started_at is not None:
         yield node.started_at, {"event": "started", "node": node.name}
     for one in node.attempts:
@@ -311,8 +310,8 @@ def _of_attempts(node: RunNode) -> Iterator[TimelineEntry]:
 
 
 def _of_step(step: Step) -> Iterator[TimelineEntry]:
-    """When a step was done, and a sleep or a wait began. Values that have only to be the same again
-    (`ctx.now`) are left out.
+    """Yield the end of a step, or the start of a sleep or a wait. Values that have only to be the
+    same again (`ctx.now`) are left out.
     """
     about: dict[str, Any] = {"step": short_name(step.name), "n": step.n}
     match step.kind:
@@ -334,7 +333,7 @@ def _until(step: Step) -> datetime | None:
 
 
 def _of_wait(step: Step) -> Iterator[TimelineEntry]:
-    """What came of a wait that had to wait for it."""
+    """Return the end of a wait, if the execution had to wait."""
     at = step.finished_at
     if step.kind is StepKind.WAIT and step.is_done and at is not None and at != step.started_at:
         yield at, {"event": _wait_outcome(step), "step": short_name(step.name), "n": step.n}
@@ -349,8 +348,8 @@ def _wait_outcome(wait: Step) -> str:
 
 
 def _enclose_entries(own: list[TimelineEntry], inside: list[TimelineEntry]) -> list[TimelineEntry]:
-    """A run begins before its nodes, and ends after the last of them, if only by the order; so do
-    attempts and their steps.
+    """Put a run's start before its nodes, and its end after the last of them, if only by the order;
+    the same for attempts and their steps.
     """
     begins = [one for one in own if one[1]["event"] in _BEGINNINGS]
     ends = [one for one in own if one[1]["event"] not in _BEGINNINGS]

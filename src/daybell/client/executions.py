@@ -89,7 +89,7 @@ from daybell.store.protocol import Store
 
 
 class EnqueuedMany(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to many enqueues at once. What was streamed is counted, but not listed."""
+    """The answer to many enqueues at once. Streamed executions are counted, but not listed."""
 
     count: int
     executions: tuple[Enqueued, ...] = ()
@@ -183,7 +183,7 @@ async def submit_many(
             return await _send_batch(client, executions, entries)
         except JobNotFound as error:
             jobs = {new.job for new in executions}
-            if len(jobs) > 1:  # the store does not say which one is missing
+            if len(jobs) > 1:  # the store does not report which one is missing
                 raise
             raise await describe_missing_job(client, jobs.pop(), error) from None
     return await client.store.queue.enqueue(client.tenant, executions, repeat=True, entries=entries)
@@ -197,7 +197,7 @@ async def _send_batch(
     except Unavailable as error:
         if not error.was_sent:
             raise
-        # Perhaps it was committed and only the answer is lost: the ids tell.
+        # Perhaps the store committed it and only the answer is lost: the ids show that.
         return await client.store.queue.enqueue(
             client.tenant, executions, repeat=True, entries=entries
         )
@@ -217,7 +217,7 @@ async def _load(client: ClientContext, executions: Iterable[NewExecution]) -> in
     try:
         return await client.store.queue.load(client.tenant, counted())
     except Unavailable:
-        # The stream cannot be read again. But it was all or nothing, so its last one tells.
+        # The stream cannot be read again. But it was all or nothing, so its last one shows that.
         if last is None or not await _exists(client, last):
             raise
         return count
@@ -240,7 +240,7 @@ def read_execution(
     id: UUID | None = None,
     **options: Unpack[EnqueueOptions],
 ) -> NewExecution:
-    """What people write about one execution, as a store takes it."""
+    """Return one execution that a caller specified, in the form that a store takes."""
     return read_pattern(
         job,
         id=id,
@@ -254,8 +254,8 @@ def read_execution(
 def read_executions(
     jobs: Sequence[str], args: Sequence[dict[str, Any]], ids: Sequence[UUID] | None = None
 ) -> list[NewExecution] | None:
-    """The same for many that say nothing but what is to run, with arguments read from JSON. None:
-    one of them may be wrong, and `read_new` will say how.
+    """Return executions that specify only a job, and arguments read from JSON. None: one of them
+    may be wrong, and `read_new` reports the error.
     """
     texts = payload.encode_read(args)
     if texts is None or not all(map(is_job_name, set(jobs))):
@@ -268,7 +268,7 @@ def read_executions(
 
 
 def is_job_name(text: str) -> bool:
-    """Whether a job could have this name."""
+    """Return True if a job could have this name."""
     try:
         check_name(text, what="job")
     except InvalidName:
@@ -282,10 +282,10 @@ _FREE_BITS: Final = 12 + _REST_BITS
 
 
 def derive_id(id: UUID, *what: object, rank: int = 0, rank_bits: int = 0) -> UUID:
-    """An id that follows from another one, and from what it is for.
+    """Return an id that follows from another id and from a purpose.
 
-    It keeps the time of the first, which orders lists and keeps indexes together. Those that are to
-    run one after the other have a rank, in so many bits. All the rest is a hash.
+    It keeps the time of the first id, which orders lists and keeps indexes together. Ids of
+    executions that run one after the other have a rank, in `rank_bits` bits. The rest is a hash.
     """
     text = f"{id} {' '.join(map(str, what))}"
     digest = int.from_bytes(hashlib.sha256(text.encode()).digest())
@@ -296,7 +296,7 @@ def derive_id(id: UUID, *what: object, rank: int = 0, rank_bits: int = 0) -> UUI
 
 
 def clone_execution(old: Execution, request: UUID | None = None) -> NewExecution:
-    """A new execution like one that has ended. Its id may follow from that of a request."""
+    """Return a new execution like one that has ended. Its id may follow from that of a request."""
     return NewExecution(
         id=mint() if request is None else derive_id(request, "again", old.id),
         job=old.job,
@@ -390,7 +390,7 @@ async def where(client: ClientContext, **filters: Unpack[Filters]) -> ExecutionF
     worker = given.get("worker")
     if worker is not None and id_in(worker) is None:
         known = await find_workers(client.store, client.tenant, worker)
-        # One of them is a condition of its own; several are compared with what is read.
+        # One worker is a condition of its own; several are compared with the rows read.
         given["worker"] = next(iter(known)) if len(known) == 1 else None
         given["workers"] = known if len(known) > 1 else None
     now = await now_for(client.store, *(given.get(name) for name in BOUNDS))
@@ -446,7 +446,7 @@ async def fix_bounds(clock: Clock, filters: Filters) -> Filters:
 
 
 async def now_for(store: Clock, *bounds: Time | None) -> Instant:
-    """The store's time, if one of these bounds counts from it."""
+    """Return the store's time, if one of these bounds counts from it."""
     is_relative = any(read_ago(one) is not None for one in bounds)
     return (await store.health()).now if is_relative else 0.0
 
@@ -468,9 +468,9 @@ async def sweep_pages(
     *,
     is_bounded: bool = False,
 ) -> AsyncGenerator[Sequence[Execution]]:
-    """Read executions filter by filter, each newest first, a page in memory at a time. What leaves
-    the list meanwhile does not shift the rest: pages go by id. With `is_bounded` the number of
-    pages counts without a search by content as well.
+    """Read executions filter by filter, each newest first, a page in memory at a time. Executions
+    that leave the list meanwhile do not shift the rest: pages go by id. With `is_bounded` the
+    number of pages counts without a search by content as well.
     """
     sweep = sweep or Sweep()
     first, cursor = _read_place(sweep.cursor)
@@ -495,7 +495,7 @@ async def sweep_pages(
 
 
 def _read_place(cursor: str | None) -> tuple[int, str | None]:
-    """The number of the filter, and the cursor in what it lets through."""
+    """Return the number of the filter, and the cursor in its results."""
     if cursor is None:
         return 0, None
     number, dot, rest = cursor.partition(".")
@@ -517,7 +517,7 @@ def page_reader(
 
 
 async def load_truncated(store: Store, tenant: str, found: Iterable[Execution]) -> list[Execution]:
-    """Executions of a list with the values that lists leave out."""
+    """Return executions of a list with the values that lists leave out."""
     return [
         (await store.catalog.get_execution(tenant, one.id)).execution if one.truncated else one
         for one in found
@@ -539,11 +539,11 @@ async def count_matching(
 
 GROUP_PAGES: Final = 10  # of dead letters that one call groups
 UNFINISHED_STATES: Final = frozenset(State) - TERMINAL
-ProgressCallback = Callable[[int], object]  # told how many more were seen to
+ProgressCallback = Callable[[int], object]  # called with the number of executions in a batch
 
 
 def ignore_progress(_: int) -> None:
-    """For those who need not be told."""
+    """Ignore the progress: the default of callers that need no report."""
 
 
 async def cancel(client: ClientContext, id: Id) -> Cancellation:
@@ -571,7 +571,7 @@ def split_batches(ids: Iterable[Id]) -> Iterable[Sequence[UUID]]:
 async def count_cancellable(
     client: ClientContext, *, sweep: Sweep | None = None, **filters: Unpack[Filters]
 ) -> Total:
-    """How many `cancel_many` would cancel."""
+    """Return the number of executions that `cancel_many` would cancel."""
     unfinished = restrict_to_unfinished(await where(client, **filters))
     return await count_matching(client, [unfinished], sweep)
 
@@ -583,7 +583,7 @@ async def cancel_many(
     on_step: ProgressCallback = ignore_progress,
     **filters: Unpack[Filters],
 ) -> Counter[Cancellation]:
-    """Cancel what has not ended; answers how many went which way."""
+    """Cancel executions that have not ended; return the number of executions per result."""
     unfinished = restrict_to_unfinished(await where(client, **filters))
     return await cancel_where(client, unfinished, on_step, sweep)
 
@@ -606,7 +606,7 @@ def count_cancelled(answers: Counter[Cancellation]) -> int:
 
 
 def restrict_to_unfinished(where: ExecutionFilter) -> ExecutionFilter:
-    """The same without what has ended: what can be cancelled."""
+    """Return the filter restricted to unfinished executions: those that can be cancelled."""
     states = UNFINISHED_STATES if where.states is None else where.states & UNFINISHED_STATES
     if not states:
         raise UsageError(
@@ -624,7 +624,7 @@ def join_states(states: Iterable[State]) -> str:
 
 
 def is_dead_letter(execution: Execution) -> bool:
-    """Whether it is dead and no person has decided on it."""
+    """Return True if an execution is dead and no person has decided on it."""
     return execution.state is State.DEAD and not execution.is_discarded
 
 
@@ -662,7 +662,7 @@ async def dead_letter_groups(
 async def count_dead_letters(
     client: ClientContext, *, sweep: Sweep | None = None, **filters: Unpack[Filters]
 ) -> Total:
-    """How many there are."""
+    """Return the number of dead letters."""
     return await count_matching(client, [await _letters(client, filters)], sweep)
 
 
@@ -705,7 +705,7 @@ async def discard_dead_letters(
     on_step: ProgressCallback = ignore_progress,
     **filters: Unpack[Filters],
 ) -> tuple[int, int]:
-    """Take many off the list; answers how many were on it, and how many were not."""
+    """Take dead letters off the list; return how many were on it, and how many were not."""
     listed = seen = 0
     async for some in _chosen(client, ids, filters, sweep):
         listed += sum(await client.store.queue.discard(client.tenant, some))
@@ -717,7 +717,7 @@ async def discard_dead_letters(
 async def _chosen(
     client: ClientContext, ids: Iterable[Id] | None, filters: Filters, sweep: Sweep | None
 ) -> AsyncGenerator[Sequence[UUID]]:
-    """The ids, in batches that a store takes."""
+    """Yield the ids in batches that a store takes."""
     if ids is not None:
         wanted = [read_id(id) for id in ids]
         for start in range(0, len(wanted), PAGE_ITEMS_MAX):
@@ -745,9 +745,9 @@ START: Final = (0, 0)  # before the first part of the first attempt
 async def log(
     client: ClientContext, id: Id, *, after: tuple[int, int] = START, limit: int = PARTS_PER_READ
 ) -> list[LogPart]:
-    """Parts of an execution's log by attempt and number, beginning after such a pair.
+    """Return parts of an execution's log by attempt and number, starting after such a pair.
 
-    Empty for an execution that said nothing, and for one that is unknown.
+    Empty for an execution without log lines, and for one that is unknown.
     """
     return await client.store.catalog.read_log(client.tenant, read_id(id), after=after, limit=limit)
 
@@ -755,7 +755,7 @@ async def log(
 async def log_parts(
     client: ClientContext, id: Id, *, after: tuple[int, int] = START
 ) -> AsyncGenerator[LogPart]:
-    """All parts that there are by now, a few in memory at a time."""
+    """Yield all parts that exist by now, a few in memory at a time."""
     while parts := await log(client, id, after=after):
         for part in parts:
             yield part

@@ -43,13 +43,13 @@ from daybell.store.admin import QUEUED_WAIT_SECONDS, quota_error
 
 
 class RetryOutcome(StrEnum):
-    """What became of one that should run again."""
+    """The result of retrying one execution."""
 
     REVIVED = "revived"  # the dead execution itself
     RENEWED = "renewed"  # a new execution with the same arguments
     KEY_HELD = "key_held"  # another unfinished execution of the job has its unique key
     OVER_QUOTA = "over_quota"  # the tenant's quota has no room for it now
-    CHANGED = "changed"  # it was not what it had been any more
+    CHANGED = "changed"  # it had changed meanwhile
     NEEDS_FORCE = "needs_force"  # it has succeeded or was discarded: only `force` runs it again
     NOT_RETRYABLE = "not_retryable"  # it has not ended, was skipped, or is a node of a run
     REFUSED = "refused"  # its job is gone, or no longer takes it
@@ -67,7 +67,7 @@ RETRYABLE_STATES: Final = frozenset({State.DEAD, State.CANCELLED})
 _HANDLED: Final = (Revival.REVIVED, Revival.KEY_HELD, Revival.OVER_QUOTA)
 AuditEntryMaker = Callable[
     [UUID], NewAuditEntry
-]  # what the audit log is told of an execution that runs again
+]  # makes the audit log entry of an execution that runs again
 
 
 # Executions by their ids.
@@ -83,14 +83,14 @@ async def retry(
     told: AuditEntryMaker | None = None,
     from_: str | None = None,
 ) -> Enqueued:
-    """Run it again: a dead one itself, a cancelled one as a new execution with the same
+    """Run an execution again: a dead one itself, a cancelled one as a new execution with the same
     arguments. `force` does the latter for one that succeeded, or was discarded.
 
-    Of a workflow's run, what has succeeded is kept, unless `force` is used. `from_` names a
-    node of it to begin with, as a new execution; then it may have ended in any way.
+    A workflow's run keeps its succeeded nodes, unless `force` is used. `from_` names a node of it
+    to begin with, as a new execution; then the run may have ended in any way.
 
-    The id of a new one follows from that of a `request`; `repeat` says that it may have been
-    asked for before. What is `told` goes to the audit log in the same transaction.
+    The id of a new one follows from that of a `request`; `repeat` says that it may have been asked
+    for before. `told` makes an audit log entry in the same transaction.
     """
     old = (await client.store.catalog.get_execution(client.tenant, read_id(id))).execution
     if old.node is not None:
@@ -124,7 +124,7 @@ async def retry(
 
 
 async def _failed_in(client: ClientContext, old: Execution) -> str:
-    """What failed in a run that succeeded all the same, and how to begin with that."""
+    """Describe the failures in a run that succeeded all the same, and how to begin with them."""
     run = await run_of(client, old) if old.state is State.SUCCEEDED else None
     if run is None or not run.failed:
         return ""
@@ -197,7 +197,9 @@ async def retry_picked(
 async def _renewable(
     client: ClientContext, ids: Sequence[UUID], *, force: bool
 ) -> tuple[list[Execution], Counter[RetryOutcome]]:
-    """Those of a batch that can run again as new ones, and what is in the way of the rest."""
+    """Return the executions of a batch that can run again as new ones, and the obstacles of the
+    rest.
+    """
     rest: Counter[RetryOutcome] = Counter()
     if not ids:
         return [], rest
@@ -216,7 +218,7 @@ async def _renewable(
 
 
 def _find_obstacle(old: Execution, *, force: bool) -> RetryOutcome | None:
-    """What keeps an execution that is no dead letter from running again as a new one."""
+    """Return the obstacle to running an execution, no dead letter, again as a new one."""
     if old.node is not None:
         return RetryOutcome.NOT_RETRYABLE  # it runs with its run
     if old.state is State.CANCELLED:
@@ -236,7 +238,7 @@ async def count_retryable(
     sweep: Sweep | None = None,
     **filters: Unpack[Filters],
 ) -> Total:
-    """How many `retry_many` would run again."""
+    """Return the number of executions that `retry_many` would run again."""
     chosen = split_retryable(await where(client, **filters), force=force)
     return await count_matching(client, chosen, sweep)
 
@@ -298,7 +300,7 @@ async def _renew(
 
 
 def split_retryable(where: ExecutionFilter, *, force: bool) -> list[ExecutionFilter]:
-    """A filter for each state that can be retried: of the dead, only letters unless forced."""
+    """Return a filter per state that can be retried: of the dead, only letters unless forced."""
     allowed = RETRYABLE_STATES | {State.SUCCEEDED} if force else RETRYABLE_STATES
     states = frozenset({State.DEAD}) if where.states is None else where.states
     if others := states - allowed:

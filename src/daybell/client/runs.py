@@ -44,9 +44,9 @@ from daybell.errors import Conflict, JobNotFound, NotFound, UsageError, listed
 def ready_times(
     nodes: Sequence[RunNode], edges: Iterable[GraphEdge], *, begins: Sequence[Instant]
 ) -> dict[str, Instant]:
-    """By name, for nodes that were begun. `begins` is when the run was: a retry begins it again,
-    and keeps nodes of before. What a new run took over from another began there, and of such it is
-    known only if a node came before it.
+    """Return the ready times of started nodes, by name. `begins` are the starts of the run: a retry
+    starts it again, and keeps earlier nodes. Nodes that a new run took over from another started
+    there; their time is known only if a node came before them.
     """
     by_name = {one.name: one for one in nodes}
     parents: Mapping[str, list[RunNode]] = defaultdict(list)
@@ -65,7 +65,7 @@ def ready_times(
 
 
 def _decided_at(node: RunNode, parents: Sequence[RunNode]) -> list[Instant]:
-    """The end of the parent that decided, if one did."""
+    """Return the end of the parent that decided, if one did."""
     if node.rule == Rule.ALWAYS:
         return []
     if node.rule == Rule.ONE_SUCCESS:
@@ -87,7 +87,7 @@ WORKFLOW: Final = "workflow"
 
 
 class ItemCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a mapped node is."""
+    """The progress of a mapped node."""
 
     total: int
     ended: int
@@ -107,9 +107,9 @@ class RunNode(msgspec.Struct, frozen=True, kw_only=True):
     ready_at: Instant | None = None  # since then it only waited for room, or a worker
     started_at: Instant | None = None
     finished_at: Instant | None = None
-    items: ItemCounts | None = None  # of a mapped node that has begun
-    run_at: Instant | None = None  # of one that was begun and is to go on: not before that
-    waits: tuple[NodeWait, ...] = ()  # what it waits for, or what is inside of it
+    items: ItemCounts | None = None  # of a mapped node that has started
+    run_at: Instant | None = None  # of one that was started and is to go on: not before that
+    waits: tuple[NodeWait, ...] = ()  # its own waits, or those inside of it
     attempts: tuple[AttemptSpan, ...] = ()  # the newest, oldest first; none of a mapped node
 
     @property
@@ -118,14 +118,14 @@ class RunNode(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def may_wait(self) -> bool:
-        """Whether it, or something inside of it, may wait for an event."""
+        """Return True if the node, or something inside of it, may wait for an event."""
         if self.is_ended or not self.is_begun:
             return False
         return self.status is State.WAITING or self.items is not None or self.kind in (JOB, None)
 
     @property
     def is_begun(self) -> bool:
-        """Whether it has an execution, or items that have."""
+        """Return True if the node has an execution, or items that have."""
         return self.execution is not None or self.items is not None
 
 
@@ -141,20 +141,20 @@ class WorkflowRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def failed(self) -> tuple[str, ...]:
-        """The nodes that were begun and did not succeed: what others did not run because of."""
+        """The nodes that were started and did not succeed: the reason why others did not run."""
         ended = (State.DEAD, State.CANCELLED)
         return tuple(one.name for one in self.nodes if one.is_begun and one.status in ended)
 
     @property
     def percent(self) -> float:
-        """How much of it has ended."""
+        """The share of the run that has ended."""
         return round(100 * self.ended / self.total, 1)
 
 
 async def run(client: ClientContext, id: Id) -> WorkflowRun | None:
-    """The nodes of a workflow's run, as they stand; None: it is an execution of another kind.
+    """Return the nodes of a workflow's run in their current state; None: no workflow's run.
 
-    One that has not begun is shown with nodes that all wait.
+    One that has not started is shown with nodes that all wait.
     """
     known = read_id(id)
     found = await client.store.catalog.get_execution(client.tenant, known)
@@ -164,8 +164,8 @@ async def run(client: ClientContext, id: Id) -> WorkflowRun | None:
 async def run_of(
     client: ClientContext, execution: Execution, attempts: Iterable[AttemptRecord] = ()
 ) -> WorkflowRun | None:
-    """The same for one that was looked up; with its attempts, if nodes are to say since when
-    they could have been started.
+    """Return the run of an execution that was looked up; with its attempts, if nodes are to report
+    since when they could have been started.
     """
     detail = await client.store.runs.get_run(client.tenant, execution.id)
     if detail is None and execution.node is not None:
@@ -180,7 +180,7 @@ async def run_of(
 
 
 async def _with_attempts(client: ClientContext, run: WorkflowRun, id: UUID) -> WorkflowRun:
-    """Asked for at once for all nodes, and fewer of each the more nodes there are."""
+    """Add the attempts: read at once for all nodes, and fewer per node the more nodes there are."""
     begun = sum(one.execution is not None for one in run.nodes)
     if not begun:
         return run
@@ -194,7 +194,7 @@ async def _with_attempts(client: ClientContext, run: WorkflowRun, id: UUID) -> W
 
 
 async def _with_waits(client: ClientContext, run: WorkflowRun, id: UUID) -> WorkflowRun:
-    """The same: asked for at once, and not at all if no node can wait."""
+    """Add the waits: read at once for all nodes, and not at all if no node can wait."""
     if not any(one.may_wait for one in run.nodes):
         return run
     waits: dict[str, list[NodeWait]] = {}
@@ -244,8 +244,8 @@ async def rerun(
 async def rerun_cancelled(
     client: ClientContext, olds: Sequence[Execution], request: UUID | None, *, repeat: bool
 ) -> tuple[list[Execution], int]:
-    """Begin cancelled runs again with what did not succeed. Answers those that are no such
-    runs, and how many were.
+    """Start cancelled runs again with the nodes that did not succeed. Return the executions that
+    are no such runs, and the number of runs.
     """
     rest: list[Execution] = []
     kinds: dict[tuple[str, int], bool] = {}
@@ -258,7 +258,7 @@ async def rerun_cancelled(
             continue
         try:
             await rerun_as(client, old, clone_execution(old, request), from_=None, repeat=repeat)
-        except UsageError:  # it never began
+        except UsageError:  # it never started
             rest.append(old)
     return rest, len(olds) - len(rest)
 
@@ -271,7 +271,7 @@ async def rerun_as(
     from_: str | Sequence[str] | None,
     repeat: bool = False,
 ) -> Enqueued:
-    """The same for an execution that was made ready."""
+    """Run an execution's run again, as a new execution that is already built."""
     if await client.store.runs.get_run(client.tenant, old.id) is None:
         raise UsageError(
             f"execution {old.id} has no nodes to begin with: it is no workflow's, or it never"
@@ -330,14 +330,14 @@ def _node(view: NodeView, graph: Graph | None, *, is_blocked: bool) -> RunNode:
 
 
 def _add_attempts(node: RunNode, attempts: tuple[AttemptSpan, ...]) -> RunNode:
-    """A node with its attempts. One that is away between two has begun with the first."""
+    """Return a node with its attempts. One that is away between two has started with the first."""
     starts = [one.started_at for one in attempts if one.started_at is not None]
     started_at = node.started_at if node.is_ended else min(starts, default=node.started_at)
     return replace(node, attempts=attempts, started_at=started_at)
 
 
 def _build_pending_run(graph: Graph, state: State) -> WorkflowRun:
-    """Nodes of a run that has not begun. If it ended before, nothing of it ran or will."""
+    """Return the nodes of a run that has not started. If it ended before, none ran or will."""
     status = State.SKIPPED if state in TERMINAL else State.WAITING
     nodes = [
         RunNode(
@@ -359,30 +359,30 @@ def _build_pending_run(graph: Graph, state: State) -> WorkflowRun:
     )
 
 
-# What the nodes of a run wait for by their own wish, in words for a person, and who of them is
-# meant by what is said to the run.
+# The waits that the nodes of a run asked for themselves, in words for a person, and the node that
+# receives an event sent to the run.
 
-RESERVED: Final = "daybell."  # names of events that begin so are ours
+RESERVED: Final = "daybell."  # names of events with this prefix are reserved
 APPROVAL: Final = f"{RESERVED}approval."
-DECISION: Final = "approval"  # what is decided on, if it has no other name
-_TOLD_MAX: Final = 3  # nodes of which a sentence says what to do
+DECISION: Final = "approval"  # the subject of a decision that has no other name
+_TOLD_MAX: Final = 3  # nodes that a sentence lists with their commands
 _WAITS_TOLD_MAX: Final = 2  # of one node
-_MATCH_CHARS_MAX: Final = 200  # of what a wait asks for, where a sentence says what to type
+_MATCH_CHARS_MAX: Final = 200  # of the match of a wait, where a sentence has the command to type
 
 
 def short_name(event: str) -> str:
-    """The event's name as people know it: of a decision, what is decided on."""
+    """Return the event's name as people know it: for a decision, its subject."""
     return event.removeprefix(APPROVAL)
 
 
 def describe_event(event: str) -> str:
-    """What a wait is for, by the name of its event."""
+    """Describe the purpose of a wait, by the name of its event."""
     name = short_name(event)
     return f"event {name!r}" if name == event else f"approval {name!r}"
 
 
 def describe_resume(wait: NodeWait) -> str:
-    """What to type so that an execution goes on which waits for an event."""
+    """Return the command that makes an execution go on which waits for an event."""
     name = short_name(wait.name)
     if name == wait.name:
         data = "" if wait.match == "{}" else f" --data {_format_match(wait.match)}"
@@ -393,18 +393,18 @@ def describe_resume(wait: NodeWait) -> str:
 
 
 def _format_match(match: str) -> str:
-    # Nobody types a long one out of a sentence.
+    # A long one is too much to type out of a sentence.
     return shlex.quote(match) if len(match) <= _MATCH_CHARS_MAX else "JSON"
 
 
 def describe_resumes(waits: Sequence[NodeWait]) -> str:
-    """The same as the end of a sentence, for the waits of a node; empty if there are none."""
+    """Return the commands as the end of a sentence, for the waits of a node; empty for no waits."""
     ways = dict.fromkeys(map(describe_resume, waits))
     return f"; {listed(ways, most=1)}" if ways else ""
 
 
 def describe_node(node: RunNode) -> str:
-    """Why a node stands where it stands, in short; empty if there is nothing to say."""
+    """Describe the reason for a node's state, in short; empty if there is none."""
     if node.status in TERMINAL or not node.is_begun:
         return node.reason or ""
     if node.waits:
@@ -429,7 +429,7 @@ def _describe_wait(wait: NodeWait, *, of: str) -> str:
 
 
 def describe_waits(nodes: Iterable[RunNode]) -> str:
-    """What nodes of a run wait for, and what to type; empty if none does by its own wish."""
+    """Describe the waits of a run's nodes and their commands; empty if no node asked for a wait."""
     told: list[str] = []
     for node in nodes:
         if not node.waits and node.reason not in (FOR_EVENT, *_AWAY):
@@ -440,15 +440,15 @@ def describe_waits(nodes: Iterable[RunNode]) -> str:
 
 
 def next_wake_time(nodes: Iterable[RunNode]) -> Instant | None:
-    """When the first of these nodes goes on by itself."""
+    """Return the time at which the first of these nodes goes on by itself."""
     times = [node.run_at for node in nodes if node.status is State.SCHEDULED]
     times += [one.until for node in nodes for one in node.waits]
     return min((at for at in times if at is not None), default=None)
 
 
 def select_wait(run: UUID, event: NewEvent, found: Sequence[NodeWait]) -> NodeWait:
-    """The wait of a run's node that an event for the run is meant for, of those that it fits.
-    Raises Conflict if there is not just one such node.
+    """Return the wait of a run's node that receives an event for the run, of the waits that it
+    fits. Raises Conflict if there is not exactly one such node.
     """
     by_execution: dict[UUID, NodeWait] = {}
     for one in found:
