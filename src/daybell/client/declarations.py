@@ -40,13 +40,13 @@ from daybell.errors import (
 )
 from daybell.store.protocol import Store
 
-# What looks wrong with a job, and is allowed all the same.
+# Warnings about a job: likely mistakes that are allowed all the same.
 
 
 async def warnings(client: ClientContext, job: str, *, deleting: bool = False) -> list[str]:
-    """What looks wrong with a job as things are now, in sentences for people; or, of one that
-    is to be deleted or was, what goes wrong without it: who needs it, and whether code brings
-    it back.
+    """Return warnings about the current state of a job, in sentences for people. With `deleting`,
+    the job is to be deleted or was: return the effects on jobs that need it, and whether code
+    restores it.
     """
     if deleting:
         known = (await client.store.catalog.list_versions(client.tenant, job, limit=1)).items[0]
@@ -56,7 +56,7 @@ async def warnings(client: ClientContext, job: str, *, deleting: bool = False) -
 
 
 async def warnings_about(store: Store, tenant: str, definition: JobDefinition) -> list[str]:
-    """What looks wrong with a definition as things are now."""
+    """Return warnings about a definition in the current state of the store."""
     rules = [Schedule.from_json(text) for text in definition.schedules]
     found = [warning for rule in rules for warning in rule.warnings()]
     if definition.kind in SETTINGS:
@@ -79,7 +79,7 @@ async def warnings_about(store: Store, tenant: str, definition: JobDefinition) -
 
 
 def _about_nodes(graph: Graph) -> list[str]:
-    """What looks wrong with parameters, and with nodes without code, as far as that does not hang
+    """Return warnings about parameters, and about nodes without code, as far as these do not depend
     on results.
     """
     used = {name for node in graph.nodes for name in node.params}
@@ -97,7 +97,7 @@ def _about_nodes(graph: Graph) -> list[str]:
 
 
 def _inner(definition: JobDefinition, graph: Graph | None) -> list[JobDefinition]:
-    """How the nodes of a workflow are run that have no code."""
+    """Return the definitions by which the nodes without code run."""
     nodes = () if graph is None else graph.nodes
     return [
         graph.definition_of(node, definition) for node in nodes if graph and node.kind in SETTINGS
@@ -117,7 +117,9 @@ async def _unset_secrets(store: Store, tenant: str, definition: JobDefinition) -
 
 
 async def _unoffered(store: Store, tenant: str, definitions: Sequence[JobDefinition]) -> list[str]:
-    """Of tasks nothing is said: their workers come with the code, often after the job."""
+    """Return warnings about needs that no worker meets. Tasks are left out: their workers come with
+    the code, often after the job.
+    """
     lanes = dict.fromkeys((one.queue, one.needs) for one in definitions if one.kind != "task")
     if not lanes:
         return []
@@ -131,7 +133,7 @@ async def _unoffered(store: Store, tenant: str, definitions: Sequence[JobDefinit
 
 
 async def _private(store: Store, tenant: str, definitions: Sequence[JobDefinition]) -> list[str]:
-    """Of requests to addresses that workers refuse unless they are told otherwise."""
+    """Return warnings about requests to addresses that workers refuse by default."""
     places: dict[tuple[str, str], None] = {}
     for one in definitions:
         url = payload.decode(one.settings).get("url") if one.kind == "http" else None
@@ -155,17 +157,17 @@ UNCHANGED: Final = "unchanged"
 
 
 class ApplyOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What declaring a job has done, or would do."""
+    """The result of declaring a job, or of a dry run of that."""
 
     action: str  # created, changed or unchanged
-    before: dict[str, Any] | None  # the request for what it was; None: there was none
+    before: dict[str, Any] | None  # the request for its old definition; None: there was none
     after: dict[str, Any]
     job: Job | None  # None: in a dry run it does not exist
     warnings: list[str]
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """A field that is not as it was. What was not said, or is no longer, is UNSET."""
+    """A field with a changed value. A value that is absent on one side is UNSET there."""
 
     field: str  # by its path: "schedule", "http.headers.Accept"
     before: Any = msgspec.UNSET
@@ -173,7 +175,9 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def diff_requests(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
-    """What differs between two requests, field by field. Objects are gone into, lists are not."""
+    """Return the differences of two requests, field by field. Objects are compared recursively,
+    lists as a whole.
+    """
     return list(_differences(before, after, ""))
 
 
@@ -191,7 +195,9 @@ def _differences(before: Mapping[str, Any], after: Mapping[str, Any], path: str)
 
 
 def is_same_json(one: Any, other: Any) -> bool:
-    """Whether two values are the same as JSON: 1 is not true, and the order of keys is nothing."""
+    """Return True if two values are the same as JSON: 1 is not true, and the order of keys is
+    ignored.
+    """
     if one is msgspec.UNSET or other is msgspec.UNSET:
         return one is other
     return _text(one) == _text(other)
@@ -218,11 +224,11 @@ async def apply_job(
     dry_run: bool = False,
     **fields: Unpack[JobFields],
 ) -> ApplyOutcome:
-    """Make a job be what is said here, and nothing else. Without a schedule it never runs by
-    itself. One that is like that already is left alone.
+    """Make a job match this declaration exactly. Without a schedule the job never starts by itself.
+    A job that already matches stays unchanged.
 
-    With `expect`, it must be at that version; 0 is for a name that must be new. A job that code
-    defines is refused.
+    With `expect`, the job must be at that version; 0 requires a new name. A job that code defines
+    is refused.
     """
     planned = await plan_job(client, name, fields, expect=expect, is_dry=dry_run)
     return planned.outcome if dry_run else await make_planned(client, planned, author=author)
@@ -299,7 +305,7 @@ def _refuse_delays(schedule: Any) -> list[UsageError]:
 
 
 async def _there(client: ClientContext, name: str) -> tuple[Job | None, int]:
-    """The job as it is now, and the version that a change follows."""
+    """Return the current job, and the version that a change follows."""
     try:
         job = await client.store.catalog.get_job(client.tenant, name)
         return job, job.version
@@ -313,7 +319,7 @@ async def _there(client: ClientContext, name: str) -> tuple[Job | None, int]:
 
 
 def diff_versions(before: Job | None, after: Job) -> list[Change]:
-    """What a version of a job says otherwise than the one before it; of the first, nothing."""
+    """Return the changes of a job's version since the one before it; none for the first."""
     if before is None:
         return []
     return diff_requests(build_request(before.definition), build_request(after.definition))
@@ -325,10 +331,10 @@ def diff_versions(before: Job | None, after: Job) -> list[Change]:
 async def set_template(
     client: ClientContext, value: Mapping[str, Any], *, author: str = "", expect: int | None = None
 ) -> Template:
-    """Keep a template: an object with `name`, `parameters` and `job`. One of the same name is
-    replaced; jobs that were made from it stay what they are.
+    """Store a template: an object with `name`, `parameters` and `job`. It replaces a template of
+    the same name; jobs that were made from that one do not change.
 
-    With `expect`, it must be at that version; 0 is for a name that must be new.
+    With `expect`, the template must be at that version; 0 requires a new name.
     """
     new = read_template(value)
     return await client.store.admin.set_template(client.tenant, new, author=author, expect=expect)
@@ -358,10 +364,10 @@ async def delete_template(client: ClientContext, name: str, *, expect: int | Non
 
 
 def read_template(value: object) -> NewTemplate:
-    """A template whose job can be made: its fields exist, and one of them says what it runs.
+    """Return a template if its fields exist and one of them specifies the work of the job.
 
-    What it says is looked at as a whole if it needs no parameters; else what is wrong with it shows
-    when a job is made.
+    The template is checked as a whole if it needs no parameters. Otherwise its errors appear when a
+    job is made from it.
     """
     new = NewTemplate.parse(value)
     try:

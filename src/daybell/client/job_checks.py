@@ -59,9 +59,8 @@ QUICK: Final = 1_000
 async def read_workflow(
     store: Store, tenant: str, value: Any, *, job: str, is_dry: bool = False
 ) -> Graph:
-    """Read a workflow that is to be the job of this name. What its nodes do not say of themselves
-    is as the tasks that they run have it. If it is only tried, jobs that it runs need not be there
-    yet.
+    """Read a workflow that is to be the job of this name. Fields that its nodes leave out come from
+    the tasks that they run. In a dry run, the jobs of its nodes need not exist yet.
     """
     graph = await (_read_in_thread(value) if _size(value) > QUICK else _read(value))
     tasks: dict[str, JobDefinition] = {}
@@ -84,7 +83,7 @@ async def read_workflow(
 async def find_task_definition(
     store: Store, tenant: str, task: str, *, field: str = "task"
 ) -> JobDefinition:
-    """The definition of a task that the store knows, or of a job that runs one."""
+    """Return the definition of a task that the store knows, or of a job that runs one."""
     try:
         known = (await store.catalog.get_job(tenant, task)).definition
     except JobNotFound:
@@ -114,7 +113,7 @@ def _size(value: Any) -> int:
 
 
 def _first_uses(nodes: Iterable[GraphNode], kind: str) -> list[tuple[str, str]]:
-    """The tasks, or jobs, that nodes run, each with where it is said first."""
+    """Return the tasks, or jobs, that nodes run, each with the place of its first use."""
     found: dict[str, str] = {}
     for place, node in enumerate(nodes):
         if node.kind == kind:
@@ -136,7 +135,7 @@ def _renamed(graph: Graph, tasks: Mapping[str, JobDefinition]) -> Graph:
 async def _inner_jobs(
     store: Store, tenant: str, uses: Mapping[str, str], *, job: str, is_dry: bool
 ) -> list[JobDefinition]:
-    """The jobs that a workflow runs beside itself. One that is not there is refused."""
+    """Return the jobs that a workflow runs beside itself. A job that does not exist is refused."""
     found: list[JobDefinition] = []
     for name, field in uses.items():
         try:
@@ -172,8 +171,8 @@ async def _find_cycle(
     *,
     beside: Iterable[JobDefinition] = (),
 ) -> list[str]:
-    """A circle of workflows that these jobs would be in, or would run. Each is given with the jobs
-    that it runs; those `beside` them have been looked up.
+    """Return a cycle of workflows that these jobs would be in, or would run. Each is given with the
+    jobs that it runs; those `beside` them have been looked up.
     """
     found = {one.name: inner_jobs(one) for one in beside}
     found = {**jobs, **{name: runs for name, runs in found.items() if name not in jobs}}
@@ -191,7 +190,7 @@ async def _find_cycle(
 
 
 def _check_inner(nodes: Iterable[GraphNode], inner: JobDefinition) -> None:
-    """Refuse to run a workflow with what it cannot be called with."""
+    """Refuse to run a workflow with arguments that do not match its parameters."""
     params = graph_params(inner.settings)
     for place, node in enumerate(nodes):
         if node.kind == JOB and node.runs == inner.name:
@@ -204,26 +203,26 @@ def _check_inner(nodes: Iterable[GraphNode], inner: JobDefinition) -> None:
                 ) from None
 
 
-# What workflows are called with, looked at before there is a run that would die of it.
+# Arguments of workflows, checked before a run exists that would die of them.
 #
-# Whoever goes around this, a function in the database for instance, is told by the run: it is
-# dead at once, and its error says the same.
+# A caller that bypasses this check, such as a function in the database, gets the error from the
+# run: it is dead at once, and its error says the same.
 
 WORKFLOW: Final = "workflow"
-KEPT_SECONDS: Final = 5.0  # definitions may be large; a refusal is never by what was kept
+KEPT_SECONDS: Final = 5.0  # definitions may be large; a cached one never causes a refusal
 OTHERS_KEPT_SECONDS: Final = 60.0  # that a job is no workflow, which hardly ever changes
 KEPT_MAX: Final = 10_000
 
 
 def note_params(client: ClientContext, jobs: Iterable[Job]) -> None:
-    """Keep in mind what these take: they were just defined."""
+    """Cache the parameters of these jobs, which were just defined."""
     for job in jobs:
         if job.is_current:
             _keep(client, job.name, _params_in(job.definition))
 
 
 async def check_calls(client: ClientContext, executions: Sequence[NewExecution]) -> None:
-    """Refuse what workflows among these cannot be called with. Raises InvalidArguments."""
+    """Refuse arguments that do not match the workflows among these. Raises InvalidArguments."""
     names = {new.job for new in executions}
     if all(is_no_workflow(client, name) for name in names):
         return
@@ -247,7 +246,7 @@ async def check_calls(client: ClientContext, executions: Sequence[NewExecution])
 def checked_calls(
     client: ClientContext, params: Params | None, executions: Iterable[NewExecution]
 ) -> Iterator[NewExecution]:
-    """These, each looked at when it is asked for."""
+    """Yield the executions, each checked when the caller asks for it."""
     for position, new in enumerate(executions):
         if params is not None:
             _check_one(params, new, position)
@@ -255,10 +254,10 @@ def checked_calls(
 
 
 async def params_of(client: ClientContext, job: str, *, is_fresh: bool = False) -> Params | None:
-    """What a workflow takes; None: it is none, or nothing is known of it."""
+    """Return the parameters of a workflow; None: it is none, or nothing is known of it."""
     if not is_fresh and _is_known(client, job):
         return client.known_params[job][1]
-    if job not in client.asked_params:  # of many that begin together, the first asks for all
+    if job not in client.asked_params:  # of many that start together, the first asks for all
         client.asked_params[job] = asyncio.get_running_loop().create_task(_ask(client, job))
     return await asyncio.shield(client.asked_params[job])
 
@@ -267,7 +266,7 @@ async def _ask(client: ClientContext, job: str) -> Params | None:
     try:
         definition = (await client.store.catalog.get_job(client.tenant, job)).definition
     except (NotFound, Unavailable):
-        return None  # whoever enqueues it says so
+        return None  # the caller that enqueues it gets the error
     finally:
         del client.asked_params[job]
     _keep(client, job, _params_in(definition))
@@ -306,7 +305,7 @@ def check_call(definition: JobDefinition) -> JobDefinition:
 
 
 def check_args(definition: JobDefinition, args: str, *, what: str = "", way_out: str = "") -> None:
-    """Refuse what a workflow cannot be called with."""
+    """Refuse arguments that do not match the parameters of a workflow."""
     if definition.kind != WORKFLOW:
         return
     try:
@@ -322,8 +321,8 @@ def check_args(definition: JobDefinition, args: str, *, what: str = "", way_out:
 def find_mismatched_schedules(
     definition: JobDefinition, schedules: Iterable[Schedule]
 ) -> list[str]:
-    """What is wrong with those of a workflow's schedules that were added at run time, before it
-    took what it takes now; in sentences for people.
+    """Return the errors of a workflow's schedules that were added at run time, before its
+    parameters changed; in sentences for people.
     """
     told: list[str] = []
     for one in schedules:
@@ -363,24 +362,24 @@ def _field(error: InvalidArguments) -> str:
     return "args" if error.field is None else f"args.{error.field}"
 
 
-# Who needs a job: the workflows whose nodes run it, and the jobs that depend on it.
+# The uses of a job: workflows with nodes that run it, and jobs that depend on it.
 #
-# A job can be deleted all the same: whoever does is told what he leaves behind.
+# A used job can be deleted all the same: the caller gets a warning about its uses.
 
-CODE: Final = "code:"  # an author that begins so is an app
+CODE: Final = "code:"  # an author with this prefix is an app
 JOBS_MAX: Final = 20_000  # checked whether they need it
 NAMED_MAX: Final = 3
 
 
 class Uses(Struct, frozen=True, kw_only=True):
-    """Who needs a job, by name."""
+    """The uses of a job, by name."""
 
     workflows: tuple[str, ...] = ()  # that run it as a node
     dependents: tuple[str, ...] = ()
 
 
 async def find_uses(store: Store, tenant: str, name: str) -> Uses:
-    """Who needs the job of this name: one pass over the definitions that mention it."""
+    """Return the uses of the job of this name: one pass over the definitions that mention it."""
     workflows, dependents = list[str](), list[str]()
     pages = read_pages(
         lambda cursor: store.catalog.list_jobs(
@@ -401,7 +400,7 @@ async def find_uses(store: Store, tenant: str, name: str) -> Uses:
 
 
 async def describe_broken_uses(store: Store, tenant: str, job: Job) -> list[str]:
-    """What goes wrong without a job, in sentences for people, and whether code brings it back."""
+    """Describe the effects of a missing job for people, and whether code restores it."""
     found = await describe_uses(store, tenant, job.name)
     code = await _code_of(store, tenant, job)
     if code is not None:
@@ -425,7 +424,7 @@ async def check_undeclared(store: Store, tenant: str, name: str) -> None:
 
 
 async def describe_uses(store: Store, tenant: str, name: str) -> list[str]:
-    """What others need the job of this name for, in sentences for people."""
+    """Describe the uses of the job of this name, in sentences for people."""
     uses = await find_uses(store, tenant, name)
     found: list[str] = []
     if uses.workflows:
@@ -445,7 +444,7 @@ async def describe_uses(store: Store, tenant: str, name: str) -> list[str]:
 
 
 async def _code_of(store: Store, tenant: str, job: Job) -> str | None:
-    """The app that has defined it; somebody else may have changed it since."""
+    """Return the app that has defined the job; another author may have changed it since."""
     async for page in iterate_versions(store, tenant, job.name):
         for version in page:
             if version.author.startswith(CODE):
@@ -463,19 +462,19 @@ def iterate_versions(store: Store, tenant: str, name: str) -> AsyncGenerator[tup
 
 
 # Definitions that were current once and were replaced since: an old process of a rolling deploy
-# has them still, and code that went back to what it was has them again.
+# still has them, and code that was reverted has them again.
 
 
 class Superseded(msgspec.Struct, frozen=True, kw_only=True):
-    """A definition that somebody has, and the version of the job that counts instead."""
+    """A definition that a process has, and the version of the job that counts instead."""
 
     definition: JobDefinition
     current: Job
-    version: int | None = None  # the newest that said the same, where it was looked up
+    version: int | None = None  # the newest with the same definition, where it was looked up
 
 
 def select_superseded(wanted: Iterable[JobDefinition], answered: Iterable[Job]) -> list[Superseded]:
-    """Those of the definitions that `define_jobs` was told of and answered with another one."""
+    """Return the definitions to which `define_jobs` answered with another one."""
     pairs = zip(wanted, answered, strict=True)
     return [
         Superseded(definition=one, current=job)
@@ -487,7 +486,7 @@ def select_superseded(wanted: Iterable[JobDefinition], answered: Iterable[Job]) 
 async def find_superseded(
     store: Store, tenant: str, wanted: Iterable[JobDefinition]
 ) -> list[Superseded]:
-    """Those of the definitions that the store would not make current, if it were told of them."""
+    """Return the definitions that the store would not make current, if it received them."""
     found: list[Superseded] = []
     for definition in wanted:
         try:
@@ -501,18 +500,18 @@ async def find_superseded(
 
 
 async def add_versions(store: Store, found: Sequence[Superseded]) -> list[Superseded]:
-    """The same, with the versions of those that are named."""
+    """Return the same definitions, with the versions of those that are named."""
     named = [replace(one, version=await _version_of(store, one)) for one in found[:NAMED_MAX]]
     return [*named, *found[NAMED_MAX:]]
 
 
 def describe_superseded(found: Sequence[Superseded], *, verb: str = "is") -> str:
-    """Which jobs these are, with their versions: the first of them, and how many more."""
+    """Describe superseded jobs with their versions: the first of them, and how many more."""
     return listed((_describe_one(one, verb) for one in found), most=NAMED_MAX)
 
 
 def describe_way_back(found: Sequence[Superseded]) -> str:
-    """What makes the definitions current again."""
+    """Return the commands that make the definitions current again."""
     first = found[0]
     tenant = first.current.tenant
     of = "" if tenant == DEFAULT_TENANT else f" --tenant {tenant}"
@@ -529,7 +528,7 @@ def _describe_one(one: Superseded, verb: str) -> str:
 
 
 async def _version_of(store: Store, one: Superseded) -> int | None:
-    """The newest version of the job that said the same."""
+    """Return the newest version of the job with the same definition."""
     async for page in iterate_versions(store, one.current.tenant, one.current.name):
         for job in page:
             if _is_same(one.definition, job.definition):
@@ -570,7 +569,7 @@ async def describe_missing_job(client: ClientContext, name: str, error: JobNotFo
 
 
 async def _find_similar_name(store: Store, tenant: str, name: str) -> str:
-    """Of jobs that begin like it: the first of those that share half of it, or only a letter."""
+    """Return a hint at similar names: of jobs that share half of it, or only the first letter."""
     begin = _NAME_BEGIN.match(name)
     if begin is None:
         return ""

@@ -71,10 +71,9 @@ async def define(
     id: UUID | None = None,
     **options: Unpack[JobOptions],
 ) -> Job:
-    """Define a job, or change it; answers its current version. See `Store.define_jobs`.
+    """Define a job, or change it; return its current version. See `Store.define_jobs`.
 
-    A schedule that will never fire is refused. `id` is that of a new job, if the caller chose
-    one.
+    A schedule that will never fire is refused. `id` is that of a new job, if the caller chose one.
     """
     check_options(options, JOB_OPTIONS, "define()")
     now = None if options.get("schedule") is None else (await client.store.health()).now
@@ -94,8 +93,8 @@ async def define_jobs(
     promote: bool = False,
     id: UUID | None = None,
 ) -> list[Job]:
-    """Define several jobs with their schedules, all or nothing; answers the current version
-    of each. Schedules that are over are taken as they are. `id` is for one alone.
+    """Define several jobs with their schedules, all or nothing; return the current version of each.
+    Schedules that are over are taken as they are. `id` is for one alone.
     """
     wanted = list(definitions)
     await check_definitions(client.store, client.tenant, wanted)
@@ -118,7 +117,7 @@ async def define_jobs(
 async def declared(
     client: ClientContext, definitions: Sequence[JobDefinition]
 ) -> list[tuple[NewSchedule, ...]]:
-    """The schedules that come with each definition, as they begin now."""
+    """Return the declared schedules of each definition, as they start now."""
     if not any(one.runs_by_itself for one in definitions):
         return [()] * len(definitions)
     now = (await client.store.health()).now
@@ -133,12 +132,12 @@ async def create(
     id: UUID | None = None,
     **fields: Unpack[JobFields],
 ) -> Job:
-    """Make a job. One of `task`, `command`, `http`, `sql`, `notify`, `workflow` and `template`
-    says what it runs; without a schedule it runs when it is triggered.
+    """Create a job. One of `task`, `command`, `http`, `sql`, `notify`, `workflow` and `template`
+    specifies its work; without a schedule it runs when it is triggered.
 
-    What is not said of a task is as the task's own job has it; its schedules and arguments are
-    not taken over. A name that exists is refused, unless it has the `id` that the caller chose:
-    then it is the same request again.
+    Fields of a task that are left out come from the task's own job, except its schedules and
+    arguments. A name that exists is refused, unless it has the `id` that the caller chose: then it
+    is the same request again.
     """
     request = read_request(name, fields, what="create()", is_draft=True)
     job, _ = await make_job(client, request, author=author, id=id)
@@ -281,11 +280,10 @@ async def change_job(
 async def rollback(
     client: ClientContext, name: str, version: int, *, author: str = "", expect: int | None = None
 ) -> Job:
-    """Make what an older version of a job said current again, as a new version of it.
+    """Make an older version of a job current again, as a new version of it.
 
-    Its schedules are those that it declared, from now on; what was added at run time stays.
-    Rolling back to the current version changes nothing. With `expect`, it must be at that
-    version.
+    Its schedules are those that it declared, from now on; schedules added at run time stay. Rolling
+    back to the current version changes nothing. With `expect`, the job must be at that version.
     """
     current = await client.store.catalog.get_job(client.tenant, name)
     old = await client.store.catalog.get_job(client.tenant, name, version=version)
@@ -390,7 +388,7 @@ async def _read_by_store(
     return {}
 
 
-# The fields of a definition whose names differ from those of their options.
+# The fields of a definition that have other names than their options.
 _FIELDS: Final = {"retries": "retry"}
 
 
@@ -459,12 +457,12 @@ async def _fired_by(client: ClientContext, schedule: Any) -> Any:
 
 
 async def job(client: ClientContext, name: str, *, version: int | None = None) -> Job:
-    """A job, at its current version or the one asked for."""
+    """Return a job, at its current version or the one asked for."""
     return await client.store.catalog.get_job(client.tenant, name, version=version)
 
 
 async def job_named(client: ClientContext, id_or_name: Id) -> Job:
-    """A job by its id, or by its name. Text that is both is taken as an id first."""
+    """Return a job by its id, or by its name. Text that is both is taken as an id first."""
     try:
         return await find_job(client, id_or_name)
     except JobNotFound as error:
@@ -478,8 +476,8 @@ async def jobs(
     cursor: str | None = None,
     **where: Unpack[JobFilters],
 ) -> Page[Job]:
-    """Jobs by name: those whose name begins with `prefix`, that have `text` in their name or
-    description, that are this user's, whose queue this is. Deleted ones are not shown.
+    """Return jobs by name: those with a name that begins with `prefix`, that have `text` in their
+    name or description, that belong to this user, that use this queue. Deleted ones are not shown.
     """
     check_options(where, JOB_FILTERS, "jobs()")
     chosen = JobFilter(**where)

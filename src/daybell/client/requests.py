@@ -61,7 +61,7 @@ Status = str | Iterable[str]
 
 
 class EnqueueOptions(TypedDict, total=False):
-    """What one enqueue may say; what is left out is as the job says."""
+    """The options of one enqueue; the job supplies those that are left out."""
 
     delay: Duration | None
     at: Time | None
@@ -70,11 +70,11 @@ class EnqueueOptions(TypedDict, total=False):
     queue: str | None
     retries: int | None
     timeout: Duration | None
-    force: bool  # whatever the job's overlap rule says
+    force: bool  # regardless of the job's overlap rule
 
 
 class JobFilters(TypedDict, total=False):
-    """Which jobs; what is left out does not restrict."""
+    """Restrictions of a list of jobs; one that is left out does not restrict."""
 
     prefix: str
     text: str | None
@@ -83,7 +83,7 @@ class JobFilters(TypedDict, total=False):
 
 
 class Filters(TypedDict, total=False):
-    """Which executions; what is left out does not restrict."""
+    """Restrictions of a list of executions; one that is left out does not restrict."""
 
     status: Status | None
     job: str | None  # by name or id
@@ -215,7 +215,7 @@ def read_filter(
     shorter_than: Seconds | None = None,
     **bounds: Time | None,
 ) -> ExecutionFilter:
-    """Return which executions are asked for. `now` is what lengths of time count from."""
+    """Return the filter of the executions asked for. Lengths of time count from `now`."""
     check_options(bounds, frozenset(BOUNDS), "a filter")
     at = {
         name: None if value is None else read_bound(value, name, now=now)
@@ -407,7 +407,7 @@ def read_status(status: Status) -> frozenset[State]:
 
 
 def read_job_status(status: Status) -> frozenset[str]:
-    """Return what a list of jobs is to be restricted to: states, and the words for jobs."""
+    """Return the restrictions of a list of jobs: states, and the words for jobs."""
     words = {status} if isinstance(status, str) else set(status)
     if DELETED in words:
         raise UsageError(
@@ -449,8 +449,8 @@ def read_time(value: Time, what: str) -> Instant:
 
 
 def read_bound(value: Time, what: str, *, now: Instant | None = None) -> Instant:
-    """The same for where a list begins or ends; a date stands for its first moment in UTC. With
-    `now`, a length of time means so long before.
+    """Return the time at which a list begins or ends; a date stands for its first moment in UTC.
+    With `now`, a length of time means so long before.
     """
     if not isinstance(value, str):
         return read_time(value, what)
@@ -469,7 +469,7 @@ def read_bound(value: Time, what: str, *, now: Instant | None = None) -> Instant
 
 
 def read_ago(value: object) -> Seconds | None:
-    """How long ago a bound is: `1h`, `90s ago`. None: it is a time of another form."""
+    """Return the length of time of a relative bound: `1h`, `90s ago`. None: another form."""
     if not isinstance(value, str) or _read_date(value) is not None:
         return None
     try:

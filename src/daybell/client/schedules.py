@@ -99,13 +99,13 @@ from daybell.errors import (
 from daybell.store.protocol import Store
 
 NOTHING: Final = JobActivity()
-SCAN_PAGE: Final = 200  # jobs that are looked at together
+SCAN_PAGE: Final = 200  # jobs that are checked together
 SCHEDULE_BYTES: Final = 600  # counted for each schedule beside its rule and arguments
 SCAN_MAX: Final = 2_000  # and in one call
-ROLLBACKS_MAX: Final = 200  # jobs changed by hand whose versions a start looks at, one by one
+ROLLBACKS_MAX: Final = 200  # jobs changed by hand that a start checks, version by version
 
 
-# What an item of `schedule_many` has.
+# The keys of an item of `schedule_many`.
 ITEM_KEYS: Final = frozenset(("job", "when", "args", "name", "overlap_by"))
 
 
@@ -118,12 +118,12 @@ async def schedule(
     name: str | None = None,
     overlap_by: OverlapBy = "schedule",
 ) -> Schedule:
-    """Have a job run at other times, too; answers the schedule.
+    """Add a schedule to a job at run time; return the schedule.
 
-    `args` are what its executions are called with; left out, as the job says. One with the
-    same name is replaced. Without a name it gets one that is made of what it says, so that
-    saying the same again changes nothing. The job's overlap rule compares its executions with
-    each other; with `overlap_by="job"`, with all executions at the job's gate.
+    `args` are the arguments of its executions; the job supplies them if left out. A schedule with
+    the same name is replaced. Without a name it gets one that is derived from its content, so that
+    repeating the call changes nothing. The job's overlap rule compares its executions with each
+    other; with `overlap_by="job"`, with all executions at the job's gate.
     """
     definition = (await client.store.catalog.get_job(client.tenant, job)).definition
     now = (await client.store.health()).now
@@ -178,7 +178,7 @@ async def schedule_many(
 
 
 async def _definitions(client: ClientContext, items: Sequence[object]) -> dict[str, JobDefinition]:
-    """The definitions of those jobs that items name and that there are."""
+    """Return the definitions of those jobs that items name and that exist."""
     given = (cast("Mapping[str, Any]", one) for one in items if isinstance(one, Mapping))
     found: dict[str, JobDefinition] = {}
     for name in {job: None for one in given if isinstance(job := one.get("job"), str)}:
@@ -316,9 +316,9 @@ async def schedules_page(
 
 
 async def pause(client: ClientContext, job: str, note: str = "") -> None:
-    """Let a job's schedules fire no more until it is resumed. It can still be triggered.
+    """Pause a job's schedules until it is resumed. It can still be triggered.
 
-    One that is paused already keeps its note, unless there is a new one.
+    A job that is paused already keeps its note, unless there is a new one.
     """
     if not read_pause_note(note):
         known = await client.store.catalog.get_job(client.tenant, job)
@@ -337,9 +337,9 @@ def read_pause_note(note: str) -> str:
 
 
 async def resume(client: ClientContext, job: str) -> None:
-    """Let a job's schedules fire again, from now on.
+    """Resume a job's schedules, from now on.
 
-    What came due while it was paused is on record as missed, and can be backfilled.
+    Ticks that came due during the pause are on record as missed, and can be backfilled.
     """
     now = (await client.store.health()).now
     firings: dict[UUID, Firing] = {}
@@ -347,7 +347,7 @@ async def resume(client: ClientContext, job: str) -> None:
         for one in page:
             records: list[TickRecord] = []
             if one.next_at is not None and one.next_at <= now:  # else none is looked for in them
-                # A new definition may have set it back to what is on record. Ticks of later times
+                # A new definition may have set it back to ticks on record. Ticks of later times
                 # were fired while the clock was ahead.
                 records = await client.store.schedules.list_ticks(
                     client.tenant, one.id, limit=RECORDS_MAX, before=nextafter(now, inf)
@@ -371,7 +371,7 @@ async def trigger(
     Raises ExecutionInTheWay if its overlap rule does not let it in; `force=True` does.
     """
     check_options(options, ONE_OPTIONS, "trigger()")
-    read_pattern(job, **options)  # what is wrong with the words is said before all else
+    read_pattern(job, **options)  # errors in the words are reported before all others
     if args is None:
         known = await client.store.catalog.get_job(client.tenant, job)
         args = payload.decode(known.definition.args)
@@ -379,9 +379,7 @@ async def trigger(
 
 
 async def standing(client: ClientContext, job: Id) -> JobStatus:
-    """How a job stands, by its name or id, a deleted one too: its status, and when it runs
-    next.
-    """
+    """Return the status of a job, by its name or id, a deleted one too, with its next time."""
     try:
         known = await find_job(client, job)
     except JobNotFound:
@@ -398,7 +396,7 @@ async def standing(client: ClientContext, job: Id) -> JobStatus:
 
 
 async def _complete_standing(client: ClientContext, of: JobStatus) -> JobStatus:
-    """A standing with the values that lists leave out."""
+    """Return a status with the values that lists leave out."""
     last = of.last_execution
     if last is not None and last.truncated:
         with suppress(ExecutionNotFound):  # it was removed since
@@ -413,7 +411,7 @@ async def _complete_standing(client: ClientContext, of: JobStatus) -> JobStatus:
 
 
 async def standings(client: ClientContext, jobs: Iterable[Job]) -> list[JobStatus]:
-    """The same for jobs in hand, as they are now. A page of them is a few statements."""
+    """Return the current status of jobs in hand. A page of them is a few statements."""
     wanted = list(jobs)
     names = sorted({job.name for job in wanted})
     looks: dict[str, JobActivity] = {}
@@ -431,12 +429,12 @@ async def standings_page(
     cursor: str | None = None,
     **where: Unpack[JobFilters],
 ) -> Page[JobStatus]:
-    """How jobs stand, by name; see `jobs` for whose.
+    """Return the status of jobs, by name; see `jobs` for the filters.
 
     A `status` is a state, "paused", "manual" or "pending". It is known only of jobs that were
-    looked at, and one call looks at no more than 2,000. A page also ends at PAGE_BYTES_MAX
-    bytes of definitions and values. So it may be shorter than asked for, or empty, and still
-    have a cursor to go on with.
+    checked, and one call checks no more than 2,000. A page also ends at PAGE_BYTES_MAX bytes of
+    definitions and values. So it may be shorter than asked for, or empty, and still have a cursor
+    to go on with.
     """
     check_limit(limit)
     words = None if status is None else read_job_status(status)
@@ -465,9 +463,9 @@ async def job_ids(client: ClientContext, names: Iterable[str]) -> dict[str, UUID
 
 
 async def abandoned(client: ClientContext, author: str, names: Iterable[str]) -> list[str]:
-    """Jobs by this author that still have schedules, but are not among these names; also those
-    that somebody else has rolled back to what the author said, as far as a start has the time
-    to look at their versions.
+    """Return jobs by this author that still have schedules, but are not among these names; also
+    those that another author has rolled back to this author's version, as far as a start has the
+    time to check their versions.
     """
     own, found, looked = set(names), list[str](), 0
     read = partial(client.store.catalog.list_jobs, client.tenant, limit=PAGE_ITEMS_MAX)
@@ -505,7 +503,7 @@ async def _has_said(client: ClientContext, author: str, job: Job) -> bool:
 
 
 async def _deleted(client: ClientContext, job: Id) -> Job:
-    """The last version of a job that was deleted."""
+    """Return the last version of a job that was deleted."""
     id = id_in(job)
     if id is not None:
         with suppress(JobNotFound):
@@ -541,7 +539,7 @@ def standing_bytes(of: JobStatus) -> int:
 
 
 def _may_be_rolled_back(job: Job) -> bool:
-    """Whether it is by hand, over a version that code may have said."""
+    """Return True if the job was changed by hand, over a version that may come from code."""
     return job.version > 1 and not job.author.startswith(CODE)  # or it is another app's now
 
 
@@ -562,10 +560,10 @@ def _check_name(name: object) -> str:
     return checked
 
 
-# Running what a schedule's past ticks should have run.
+# Backfills: executions for past ticks of schedules that did not run.
 
 OCCURRENCES_PER_READ: Final = 10_000
-ALONE_SECONDS: Final = 60.0  # many times as long as it takes to look and to enqueue
+ALONE_SECONDS: Final = 60.0  # many times the time of a check and an enqueue
 LOOK_SECONDS: Final = 0.05
 TICK_BITS: Final = 48  # milliseconds until the year 9999
 
@@ -581,7 +579,7 @@ class BackfilledTick(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Backfill(msgspec.Struct, frozen=True, kw_only=True):
-    """What a backfill has done, or would do."""
+    """The result of a backfill, or of a dry run of one."""
 
     id: UUID
     job: str
@@ -591,12 +589,12 @@ class Backfill(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def created(self) -> int:
-        """How many executions there are because of it."""
+        """The number of executions that exist because of the backfill."""
         return sum(one.created for one in self.ticks)
 
 
 class _BackfillRequest(NamedTuple):
-    """What somebody wants to have run."""
+    """The request for a backfill."""
 
     id: UUID
     job: str
@@ -622,11 +620,11 @@ async def backfill(
 ) -> Backfill:
     """Run a job for ticks of its schedules from `since` to before `until`, as they are now.
 
-    At most `concurrency` of them run at a time, beside what the schedules fire, and each once:
-    a tick that another backfill has in its hands is left to it. What is still to be fired is
-    left to the schedulers. `dry_run` only answers what would be done. With an `id` that the
-    caller chose, `repeat` says that it may have been asked for before: then the answer is what
-    was done. `entry` tells the audit log of it, in the same transaction.
+    At most `concurrency` of them run at a time, beside the schedules' own firings, and each once: a
+    tick that another backfill has in its hands is left to it. Ticks that are still to be fired are
+    left to the schedulers. `dry_run` only returns the plan. With an `id` that the caller chose,
+    `repeat` says that it may have been asked for before: then the answer is the earlier result.
+    `entry` goes to the audit log in the same transaction.
     """
     wanted = Only(read_word(only, tuple(Only), "only"))
     first = Order(read_word(order, tuple(Order), "order"))
@@ -647,8 +645,8 @@ async def backfill(
 
 @asynccontextmanager
 async def _alone(client: ClientContext) -> AsyncGenerator[None]:
-    """Nobody else backfills for this tenant: between a look at what has run and the enqueueing
-    of the rest, another backfill could run a tick to its end, which would then run twice.
+    """Exclude other backfills of this tenant: between the check for missing runs and the
+    enqueueing, another backfill could run a tick to its end, which would then run twice.
     """
     name, holder = f"backfill {client.tenant}", mint()
     while True:
@@ -658,7 +656,7 @@ async def _alone(client: ClientContext) -> AsyncGenerator[None]:
     try:
         yield
     finally:
-        with suppress(Unavailable):  # it ends by itself, and what was done is done
+        with suppress(Unavailable):  # it ends by itself, and the finished work is kept
             await client.store.admin.resign(name, holder=holder)
 
 
@@ -670,8 +668,8 @@ async def _plan(
     repeat: bool = False,
     is_dry_run: bool = False,
 ) -> tuple[Backfill, list[tuple[Instant, Schedule]]]:
-    """What is to be done as things are, or was done by an earlier try, and the schedule of
-    each tick.
+    """Return the plan of a backfill as things are, or the result of an earlier try, and the
+    schedule of each tick.
     """
     job = what.job
     schedules = _with_times(job, await _schedules_of(client, job))
@@ -725,7 +723,7 @@ async def _schedules_of(client: ClientContext, job: str) -> list[Schedule]:
 async def _occurrences(
     client: ClientContext, schedule: Schedule, ticks: Sequence[Instant]
 ) -> list[Occurrence]:
-    """What there is for these ticks, however much."""
+    """Return all occurrences on record for these ticks, page by page."""
     found: list[Occurrence] = []
     seen: set[UUID] = set()
     since = ticks[0] if ticks else None
@@ -757,7 +755,7 @@ def _check_range(since: Instant, until: Instant, now: Instant) -> None:
 
 
 def _with_times(job: str, schedules: Sequence[Schedule]) -> list[Schedule]:
-    """Those whose ticks are known by the calendar alone."""
+    """Return the schedules with ticks that are known by the calendar alone."""
     timed = [
         one for one in schedules if one.delay is None and one.since is None and not one.is_reboot
     ]
@@ -771,8 +769,8 @@ def _with_times(job: str, schedules: Sequence[Schedule]) -> list[Schedule]:
 
 
 def _id_of(id: UUID, schedule: Schedule, at: Instant, order: Order) -> UUID:
-    """The id of the execution for a tick. What is due at the same time is claimed in the order of
-    its ids.
+    """Return the id of the execution for a tick. Executions due at the same time are claimed in the
+    order of their ids.
     """
     tick = int(at * 1000)
     rank = tick if order is Order.OLDEST else (1 << TICK_BITS) - 1 - tick

@@ -41,7 +41,7 @@ NAMESPACE: Final = UUID("6b1f6a0e-5a5c-5d8e-9f43-2d8a1c7be0d4")
 def build_declared_schedules(
     definition: JobDefinition, *, tenant: str, now: Instant
 ) -> tuple[NewSchedule, ...]:
-    """The schedules that come with a definition, as they begin now."""
+    """Return the schedules that a definition declares, as they start now."""
     if definition.fires_after:
         return (_after_others(definition, tenant=tenant, now=now),)
     is_single = len(definition.schedules) == 1
@@ -60,7 +60,7 @@ def build_declared_schedules(
 
 
 def _after_others(definition: JobDefinition, *, tenant: str, now: Instant) -> NewSchedule:
-    """The schedule of a job that is fired by what it depends on."""
+    """Return the schedule of a job that is fired by its dependencies."""
     return build_schedule(
         definition,
         after(*definition.dependencies),
@@ -82,7 +82,7 @@ def build_added_schedule(
     name: str | None,
     overlap_by: OverlapBy = "schedule",
 ) -> NewSchedule:
-    """A schedule that is added at run time. Its name, or what it says, makes its id."""
+    """Return a schedule that is added at run time. Its name, or its content, makes its id."""
     if name is None:
         digest = uuid5(NAMESPACE, f"{schedule.to_json()}\n{args}")
         name = f"auto-{digest.hex[:12]}"
@@ -98,7 +98,7 @@ def build_added_schedule(
 
 
 def derive_schedule_id(tenant: str, job: str, name: str) -> UUID:
-    """The id of a schedule that was added at run time under this name."""
+    """Return the id of a schedule that was added at run time under this name."""
     return uuid5(NAMESPACE, f"{tenant}/{job}/+{name}")
 
 
@@ -122,7 +122,7 @@ def build_schedule(
     name: str,
     is_declared: bool = False,
 ) -> NewSchedule:
-    """A schedule of a job, as it begins now. What other jobs did before does not fire it."""
+    """Return a schedule of a job, as it starts now. Earlier ends of other jobs do not fire it."""
     rule = schedule.bind(f"{tenant}/{definition.name}")
     return NewSchedule(
         id=id,
@@ -144,8 +144,8 @@ def build_schedule(
 
 
 async def held_up_by(client: ClientContext, execution: Execution) -> list[tuple[str, str]]:
-    """The jobs that keep an execution of a schedule waiting as things are now, each with how it
-    stands, in words.
+    """Return the jobs that keep an execution of a schedule waiting now, each with its state in
+    words.
     """
     definition = (await client.store.catalog.get_job(client.tenant, execution.job)).definition
     at = execution.run_at if execution.scheduled_for is None else execution.scheduled_for
@@ -166,8 +166,8 @@ async def _words_of(client: ClientContext, name: str, one: Upstream) -> str:
 
 
 async def load_waits(store: Store, tenant: str, standing: JobStatus) -> tuple[WaitsFor, ...]:
-    """How each dependency of a job stands: whether it has succeeded since the job was fired last,
-    or, of one with times of its own, as its latest execution stands.
+    """Return the state of each dependency of a job: its success since the job was fired last, or,
+    for a job with times of its own, the state of the dependency's latest execution.
     """
     names = standing.job.definition.dependencies
     if not names:
@@ -182,7 +182,7 @@ async def load_waits(store: Store, tenant: str, standing: JobStatus) -> tuple[Wa
             for name, one in zip(names, stand, strict=True)
         )
     ended = await store.schedules.ended_since(tenant, [(name, after.since) for name in names])
-    # What ended before belongs to a round that is over: it may well have succeeded then.
+    # Earlier ends belong to a round that is over: the dependency may have succeeded then.
     is_first = not after.fired and not after.skipped
     when = "yet" if is_first else f"since this job was fired last, at {to_iso(after.since)}"
     return tuple(_describe_wait(name, one, when) for name, one in zip(names, ended, strict=True))
@@ -218,10 +218,10 @@ async def check_dependencies(
     is_dry: bool = False,
 ) -> None:
     """Refuse dependencies that do not exist, or that lead back to the job itself, and the same of
-    jobs of which any fires it. Those `beside` it are defined together with it. If it is only
-    tried, jobs of which any fires it need not be there.
+    jobs of which any fires it. Those `beside` it are defined together with it. In a dry run, jobs
+    of which any fires it need not exist.
 
-    What others define at the same moment is not seen.
+    Definitions that other callers make at the same moment are not seen.
     """
     named = definition.dependencies if is_dry else definition.upstream
     if not named:
@@ -289,7 +289,7 @@ async def upcoming(
     """Return a page of schedules with their ticks from `since` to before `until`: those on record,
     and those that will fire. The default is the day from now on.
 
-    Times of schedules that depend on what runs, such as fixed delays, are known one at a time.
+    Times of schedules that depend on runs, such as fixed delays, are known one at a time.
     """
     now = (await client.store.health()).now
     begin = now if since is None else read_bound(since, "since", now=now)
