@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 
 
 TOKEN_PREFIX: Final = "dbk_"  # so that scanners for leaked secrets know one when they see it
-TOKEN_BYTES: Final = 32  # of chance: more than anybody can try
+TOKEN_BYTES: Final = 32  # of randomness: too many to guess
 HINT_CHARS: Final = 8
 
 
@@ -83,10 +83,11 @@ async def create_key(
     queues: Sequence[str] | None = None,
     actions: Sequence[str] | None = None,
 ) -> tuple[Key, str]:
-    """Make a key; answers it with its token, which nobody can find out again.
+    """Create a key and return it with its token. The token cannot be read again: the store keeps
+    its digest.
 
-    `jobs`, `queues` (names, or beginnings of names with a * after them) and `actions` limit
-    what its role may do; None does not.
+    `jobs`, `queues` (names, or prefixes followed by a *) and `actions` limit the rights of its
+    role; None does not.
     """
     token = TOKEN_PREFIX + token_urlsafe(TOKEN_BYTES)
     new = NewKey(
@@ -138,8 +139,8 @@ async def create_login(
 
 
 def login_link(url: str, token: str) -> str:
-    """Return the address that logs a browser in. What is behind the # is not sent to the server,
-    and is in no log of a proxy.
+    """Return the address that logs a browser in. Browsers do not send the part behind the # to the
+    server, and no proxy logs it.
     """
     return f"{url.rstrip('/')}/#login={token}"
 
@@ -158,32 +159,32 @@ async def keys(client: ClientContext) -> list[Key]:
 
 
 async def revoke_key(client: ClientContext, id: Id) -> Key:
-    """Let a key open nothing any more."""
+    """Revoke a key: it gives no access from then on."""
     return await client.store.admin.revoke_key(client.tenant, read_id(id))
 
 
 async def authenticate(client: ClientContext, token: str) -> tuple[Key, Instant] | None:
-    """The key that a token belongs to, of whichever tenant, and the store's time; revoked and
+    """Return the key that a token belongs to, of any tenant, and the store's time; revoked and
     expired ones too, see `Key.is_valid`. None: it belongs to none.
     """
     return await client.store.admin.find_key(digest_token(token))
 
 
 async def has_keys(client: ClientContext) -> bool:
-    """Whether any key of any tenant is valid."""
+    """Return True if any key of any tenant is valid."""
     return await client.store.admin.has_keys()
 
 
 async def note_use(client: ClientContext, ids: Iterable[Id]) -> None:
-    """Note that these keys are used just now."""
+    """Record that these keys are used just now."""
     used = {read_id(id): 0.0 for id in ids}
     if used:
         await client.store.admin.touch_keys(used)
 
 
 def digest_token(token: str) -> bytes:
-    """What is kept of a token."""
-    # No salt, and not slow on purpose: that protects what people think up, and this is random.
+    """Return the digest of a token, which is stored in its place."""
+    # No salt, and not slow on purpose: these protect chosen passwords; a token is random.
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 
@@ -194,7 +195,7 @@ def read_scope(
     queues: Sequence[str] | None = None,
     actions: Sequence[str] | None = None,
 ) -> Scope | None:
-    """The scope that a caller means; None: the key is not limited."""
+    """Return the scope that a caller specifies; None: the key is not limited."""
     given = {"jobs": jobs, "queues": queues, "actions": actions}
     limits = {name: tuple(value) for name, value in given.items() if value is not None}
     for name, value in limits.items():
@@ -220,7 +221,7 @@ def read_scope(
 
 
 def read_role(value: Role | str) -> Role:
-    """The role that somebody means."""
+    """Return the role that a value specifies."""
     try:
         return Role(value)
     except ValueError:
@@ -233,12 +234,12 @@ def read_role(value: Role | str) -> Role:
 
 
 async def pending_migrations(client: ClientContext) -> tuple[str, ...]:
-    """The steps that `migrate` would make. Needs no entry."""
+    """Return the steps that `migrate` would make. Needs no entry."""
     return await client.store.pending_migrations()
 
 
 async def migrate(client: ClientContext) -> tuple[str, ...]:
-    """Bring the schema up to date; answers the steps made. Needs no entry."""
+    """Bring the schema up to date; return the steps made. Needs no entry."""
     return await client.store.migrate()
 
 
@@ -292,7 +293,7 @@ def read_quotas(quotas: dict[str, int | None]) -> dict[str, int | None]:
     return quotas
 
 
-# The audit log: who changed what.
+# The audit log: each change and its author.
 
 STRETCH_MAX: Final = 100  # entries read at a time; each may have 128 KB
 
@@ -308,7 +309,7 @@ async def audit(
     limit: int = PAGE_ITEMS_DEFAULT,
     cursor: str | None = None,
 ) -> Page[AuditEntry]:
-    """Entries of the audit log, newest first. An action is all of it, or only its noun."""
+    """Return entries of the audit log, newest first. An action is all of it, or only its noun."""
     now = await now_for(client.store, since, until)
     where = AuditFilter(
         actor=actor,
@@ -357,14 +358,14 @@ async def record(client: ClientContext, entries: Sequence[NewAuditEntry]) -> Non
 
 
 async def begin_request(client: ClientContext, request: NewRequest) -> Request:
-    """Remember a request, or answer what is known of an earlier one with its key. A key is 1
-    to 255 printable ASCII characters.
+    """Store a request, or return the record of an earlier one with the same key. A key is 1 to 255
+    printable ASCII characters.
     """
     return await client.store.admin.begin_request(client.tenant, request)
 
 
 async def answer_request(client: ClientContext, key: str, *, status: int, answer: str) -> None:
-    """Keep the answer to a request. The first one stays."""
+    """Store the answer to a request. The first one stays."""
     await client.store.admin.answer_request(client.tenant, key, status=status, answer=answer)
 
 
@@ -372,8 +373,8 @@ TRIES_MAX: Final = 20  # to write the version that follows the current one
 
 
 async def set_secret(client: ClientContext, name: str, value: str, *, author: str = "") -> Secret:
-    """Keep a secret, sealed; one of the same name is replaced. Workers use the new value
-    within 5 seconds.
+    """Store a secret, sealed; it replaces one of the same name. Workers use the new value within 5
+    seconds.
     """
     check_secret_name(name)
     check_value(value)
@@ -415,7 +416,7 @@ async def secrets(client: ClientContext) -> list[Secret]:
 
 
 async def delete_secret(client: ClientContext, name: str) -> None:
-    """Forget a secret; what refers to it fails from then on. Raises SecretNotFound."""
+    """Delete a secret; references to it fail from then on. Raises SecretNotFound."""
     await client.store.admin.delete_secret(client.tenant, require_secret_name(name))
 
 
@@ -424,7 +425,7 @@ def _conflict_error(name: str) -> Conflict:
 
 
 def require_secret_name(name: str) -> str:
-    """A name that a secret may have. What cannot be one is nobody's."""
+    """Return the name if a secret may have it. No secret exists under an invalid name."""
     try:
         return check_secret_name(name)
     except InvalidName:

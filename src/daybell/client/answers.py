@@ -1,4 +1,4 @@
-"""Answers made of what the core knows: one function per struct of `client/wire.py`."""
+"""Answers made from values of the core: one function per struct of `client/wire.py`."""
 
 from __future__ import annotations
 
@@ -385,7 +385,7 @@ def _version_fields(of: Job) -> dict[str, Any]:
 
 
 def _run_fields(of: JobDefinition) -> dict[str, Any]:
-    """What a job runs, as far as it can be read."""
+    """Return the fields that describe the work of a job, as far as they can be read."""
     try:
         return write_kind(of)
     except PayloadError:
@@ -448,7 +448,7 @@ def job(
     *,
     execution_id: UUID | msgspec.UnsetType = msgspec.UNSET,
 ) -> wire.Job:
-    """A job with what it does now. Its schedules are the current ones, added ones included."""
+    """Return a job with its status. Its schedules are the current ones, added ones included."""
     last = of.last_execution
     fields = _version_fields(of.job)
     fields["schedules"] = [schedule(one) for one in of.schedules]
@@ -468,7 +468,7 @@ def job(
 
 
 def applied(of: ApplyOutcome, there: JobStatus | None) -> wire.AppliedJob:
-    """What declaring a job has done, or would do."""
+    """Return the result of declaring a job, or of a dry run of that."""
     return wire.AppliedJob(
         action=cast("Any", of.action),
         before=of.before,
@@ -536,7 +536,7 @@ def calendar_entry(of: CalendarEntry) -> wire.CalendarEntry:
 
 
 def backfill(of: Backfill) -> wire.Backfill:
-    """What a backfill has done, or would do."""
+    """Return the result of a backfill, or of a dry run of one."""
     return wire.Backfill(
         backfill_id=None if of.is_dry_run else of.id,
         job=of.job,

@@ -110,7 +110,7 @@ class Client(ClientContext):
             await self.store.close()
 
     def for_tenant(self, tenant: str) -> Client:
-        """A client for another tenant of the same store."""
+        """Return a client for another tenant of the same store."""
         if tenant not in self._others:
             other = Client(self.store, tenant=tenant, secrets_key=self.secrets_key)
             other.on_wait, other.place = self.on_wait, self.place
@@ -119,7 +119,7 @@ class Client(ClientContext):
         return self._others[tenant]
 
     def within(self, scope: Scope) -> Client:
-        """A client that sees and changes only the jobs and queues of a scope."""
+        """Return a client that sees and changes only the jobs and queues of a scope."""
         store = cast("Store", ScopedStore(self.store, scope))
         scoped = Client(store, tenant=self.tenant, secrets_key=self.secrets_key)
         scoped.known_job_ids = self.known_job_ids
@@ -264,7 +264,7 @@ class Client(ClientContext):
     async def versions_page(
         self, name: str, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
     ) -> Page[wire.ListedVersion]:
-        """Versions of a job, newest first, each with what has changed since the one before it."""
+        """Return versions of a job, newest first, each with its changes since the one before it."""
         page = await job_room.versions_page(self, name, limit=limit, cursor=cursor)
         before = list[Job | None](page.items[1:])
         if page.items:
@@ -299,10 +299,10 @@ class Client(ClientContext):
         dry_run: bool = False,
         **fields: Unpack[JobFields],
     ) -> wire.AppliedJob:
-        """Make a job be what is said here, and nothing else. Without a schedule it never runs by
-        itself. One that is like that already is left alone.
+        """Make a job match this declaration exactly. Without a schedule the job never starts by
+        itself. A job that already matches stays unchanged.
 
-        With `expect`, it must be at that version; 0 is for a name that must be new. A job that code
+        With `expect`, the job must be at that version; 0 requires a new name. A job that code
         defines is refused.
         """
         made = await declarations.apply_job(
@@ -370,7 +370,7 @@ class Client(ClientContext):
     leaders = answering(worker_room.leaders, all_of(answers.leader))
 
     async def stats(self) -> wire.Stats:
-        """Queues, workers, the last dead letters, and rates since the last look at them."""
+        """Return queues, workers, the last dead letters, and rates since the last overview."""
         seen = await worker_room.look(self)
         return answers.stats(seen, await self.job_ids(one.job for one in seen.letters))
 
@@ -477,7 +477,7 @@ class BorrowedConnection:
 
 
 def _call_options(pattern: NewExecution, unique_key: str | None, tenant: str) -> str:
-    """The options as `daybell.enqueue` takes them, without those that were not given."""
+    """Return the options as `daybell.enqueue` takes them, without those that were not given."""
     options = {
         "tenant": tenant,
         "delay": pattern.delay,

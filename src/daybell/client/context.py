@@ -75,7 +75,7 @@ class Coalescer:
             if repeat or not error.was_sent:
                 _fail(group, error)
             else:
-                # Perhaps it was committed and only the answer is lost: the ids tell.
+                # Perhaps the store committed it and only the answer is lost: the ids show that.
                 await self._send_group(group, repeat=True)
         except DaybellError as error:
             # One of them is at fault, and the group was all or nothing: by halves, then.
@@ -86,7 +86,7 @@ class Coalescer:
             await self._send_group(group[:middle], repeat=repeat)
             await self._send_group(group[middle:], repeat=repeat)
         except Exception as error:
-            _fail(group, error)  # a mistake of ours; those who wait must hear of it, and go on
+            _fail(group, error)  # an internal error; the waiting callers get it
         else:
             for (_, _, future), answer in zip(group, answers, strict=True):
                 if not future.done():
@@ -161,11 +161,11 @@ class ClientContext:
         return view
 
     async def health(self) -> Health:
-        """What the store says of itself."""
+        """Return the health that the store reports."""
         return await self.store.health()
 
     def sealer(self) -> Sealer:
-        """What seals and opens, by the key in the settings. Raises UsageError if there is none."""
+        """Return the sealer of the key in the settings. Raises UsageError if there is none."""
         if self._sealer is None:
             if self.secrets_key is None:
                 raise KeyMissing(

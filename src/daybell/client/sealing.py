@@ -57,11 +57,11 @@ class Sealer:
 
     @property
     def key_id(self) -> str:
-        """The name of the key that seals; it tells nothing about the key."""
+        """The name of the key that seals; it reveals nothing about the key."""
         return self._key_id
 
     def seal(self, tenant: str, name: str, value: str, *, version: int) -> tuple[str, bytes]:
-        """Seal a value for one version of a secret; answers the key's id and the sealed value."""
+        """Seal a value for one version of a secret; return the key's id and the sealed value."""
         nonce = secrets.token_bytes(NONCE_BYTES)
         belongs = _belonging(tenant, name, self._key_id, version)
         cipher = _cipher()(self._keys[self._key_id])
@@ -105,12 +105,12 @@ class Sealer:
 
 
 def new_key() -> str:
-    """A new key, as settings write it."""
+    """Return a new key, in the form that settings use."""
     return base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
 
 
 def check_value(value: object) -> str:
-    """Return what can be a secret's value. What it is, no message tells."""
+    """Return a secret's value if it is valid. No message contains the value."""
     if not isinstance(value, str):
         raise UsageError("a secret's value must be text", field="value")
     if len(value.strip()) < SECRET_CHARS_MIN:
@@ -138,7 +138,7 @@ def check_value(value: object) -> str:
 
 
 def _read_keys(text: str) -> list[bytes]:
-    """The keys of a setting. Messages show nothing of it."""
+    """Return the keys of a setting. Messages show no part of it."""
     keys: list[bytes] = []
     for place, part in enumerate(text.split(","), 1):
         try:
@@ -164,7 +164,9 @@ def _id_of(key: bytes) -> str:
 
 
 def _belonging(tenant: str, name: str, key_id: str, version: int) -> bytes:
-    """What a sealed value is bound to; as JSON, so that no two of these have the same bytes."""
+    """Return the context that a sealed value is bound to; as JSON, so that no two contexts have the
+    same bytes.
+    """
     return msgspec.json.encode(("daybell secret", tenant, name, key_id, version))
 
 

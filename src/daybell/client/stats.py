@@ -78,7 +78,7 @@ async def series(
 
 
 async def job_stats(client: ClientContext, job: Id, *, since: Time = JOB_SINCE) -> wire.JobStats:
-    """How a job has done since a time, and in the same length of time before that."""
+    """Return the results of a job since a time, and in the same length of time before that."""
     found = await job_named(client, job)
     now = (await client.store.health()).now
     start = read_bound(since, "since", now=now)
@@ -179,7 +179,7 @@ def _worker_readings(tenant: str, workers: Iterable[Worker]) -> Iterator[Reading
 
 
 def _total_readings(tenant: str, totals: Iterable[StatTotal]) -> Iterator[Reading]:
-    """The busiest jobs have their own numbers; of their queues the rest is `other`."""
+    """Yield readings: the busiest jobs have their own numbers; the rest of a queue is `other`."""
     others: dict[str, list[int]] = {}
     of_jobs: list[StatTotal] = []
     for total in totals:

@@ -34,14 +34,14 @@ async def queues(client: ClientContext) -> list[Queue]:
 
 
 async def pause_queue(client: ClientContext, name: str) -> None:
-    """Give out nothing from a queue until it is resumed. What runs goes on."""
+    """Pause a queue until it is resumed. Running executions go on."""
     await client.store.catalog.pause_queue(
         client.tenant, check_name(name, what="queue"), paused=True
     )
 
 
 async def resume_queue(client: ClientContext, name: str) -> None:
-    """Give out work from a queue again."""
+    """Resume a queue: workers claim its executions again."""
     await client.store.catalog.pause_queue(
         client.tenant, check_name(name, what="queue"), paused=False
     )
@@ -67,14 +67,14 @@ async def workers(client: ClientContext, *, include_dead: bool = False) -> list[
 
 
 async def drain_worker(client: ClientContext, id: Id) -> None:
-    """Ask a worker to finish what it has, and claim nothing more."""
+    """Ask a worker to finish its executions, and claim no more."""
     if not await client.store.queue.drain(client.tenant, read_id(id)):
         raise NotFound(f"no live worker {id}")
 
 
 async def leaders(client: ClientContext) -> list[Leadership]:
-    """Who does what one node should do for all, by name. Not who does it for one tenant: that
-    would tell the others its name.
+    """Return the elected leader of each role that serves all tenants, by name. Leaders for one
+    tenant are left out: they would show its name to the others.
     """
     return [one for one in await client.store.admin.list_leaders() if one.name in STORE_ROLES]
 
@@ -82,13 +82,13 @@ async def leaders(client: ClientContext) -> list[Leadership]:
 def find_capable_workers(
     workers: Iterable[Worker], *, queue: str, needs: str, now: Instant
 ) -> list[Worker]:
-    """The live ones that take such jobs of a queue."""
+    """Return the live workers that take such jobs of a queue."""
     return [one for one in find_live_workers(workers, queue=queue, now=now) if needs in one.kinds]
 
 
 def find_live_workers(workers: Iterable[Worker], *, queue: str, now: Instant) -> list[Worker]:
-    """Those that take a queue. One that was killed is called live until somebody looks after its
-    lease.
+    """Return the live workers that take a queue. A killed worker counts as live until a process
+    checks its lease.
     """
     return [
         one
@@ -101,7 +101,7 @@ def find_live_workers(workers: Iterable[Worker], *, queue: str, now: Instant) ->
 
 
 class Lack(NamedTuple):
-    """What no worker offers, and the way out."""
+    """The needs that no worker meets, and the remedy."""
 
     found: str
     advice: str
@@ -130,7 +130,7 @@ _STARTS: Final = {
 
 
 def describe_lack(needs: str, *, queue: str) -> Lack:
-    """What to say where no live worker offers what jobs need."""
+    """Describe the needs that no live worker meets, and the remedy."""
     kind, _, connection = needs.partition(":")
     if kind == "sql":
         does = f"knows the connection {connection!r}"
@@ -143,7 +143,7 @@ def describe_lack(needs: str, *, queue: str) -> Lack:
 
 
 def describe_start(needs: str, *, queue: str) -> str:
-    """How to start a worker of a queue, where it has none, that offers what jobs need."""
+    """Describe the start of a worker that meets such needs, for a queue that has none."""
     kind, _, connection = needs.partition(":")
     advice = _STARTS.get(kind, "start one that does: `daybell worker{queues}`")
     return advice.replace("{queues}", _queues(queue)).replace("{variable}", _variable(connection))
@@ -166,7 +166,7 @@ LOOK_SECONDS: Final = 1.0
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened between two looks, per second."""
+    """The changes between two overviews, per second."""
 
     enqueued: float
     finished: float | None  # None: a queue was too long to be counted
@@ -174,14 +174,14 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """One look at a tenant's work."""
+    """An overview of a tenant's work."""
 
     activity: Activity
     queues: tuple[Queue, ...]
-    workers: tuple[Worker, ...]  # those that live
+    workers: tuple[Worker, ...]  # live ones
     letters: tuple[Execution, ...]  # dead letters, the last to die first
     has_more_letters: bool = False
-    rates: Rates | None = None  # None: there was no earlier look to compare with
+    rates: Rates | None = None  # None: there was no earlier overview to compare with
 
     @property
     def now(self) -> Instant:
@@ -198,10 +198,10 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def overview(client: ClientContext, *, earlier: Overview | None = None) -> Overview:
-    """Look at everything; rates are those since an earlier look.
+    """Return an overview of everything; rates are those since an earlier overview.
 
-    That is four statements. They read what is unfinished, and of the rest only the last
-    seconds and a page of dead letters.
+    That is four statements. They read unfinished executions, and of the rest only the last seconds
+    and a page of dead letters.
     """
     since = None if earlier is None else earlier.activity
     activity = await client.store.catalog.activity(client.tenant, since=since)
@@ -235,10 +235,11 @@ async def look(client: ClientContext) -> Overview:
 
 
 def rates_between(earlier: Overview, later: Overview) -> Rates | None:
-    """What must have happened in between, per second.
+    """Return the changes between two overviews, per second.
 
-    Nobody counts what has finished: it is what was enqueued and is not there any more. What the
-    store did not see come (a bulk of old ids, dead letters that were revived) shows as growth.
+    Finished executions are not counted: their number is that of enqueued executions that are gone.
+    Rows that the store did not see come (a bulk of old ids, dead letters that were revived) show as
+    growth.
     """
     seconds = later.now - earlier.now
     if seconds <= 0:
