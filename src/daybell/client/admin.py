@@ -111,7 +111,7 @@ async def create_login(
     parent: Key | None = None,
     created_by: str = "",
 ) -> tuple[Key, str]:
-    """Make a login link; answers it with its token, which opens one session of a browser.
+    """Create a login link; return it with its token, which opens one session of a browser.
 
     The session ends with `parent`, and has its scope. Without a role it has the one of `parent`, or
     admin.
@@ -146,7 +146,7 @@ def login_link(url: str, token: str) -> str:
 
 
 async def open_session(client: ClientContext, token: str) -> tuple[Key, str]:
-    """Make a session of a valid key or login link; answers it with its token. Raises NotFound."""
+    """Create a session of a valid key or login link; return it with its token. Raises NotFound."""
     made = TOKEN_PREFIX + token_urlsafe(TOKEN_BYTES)
     new = NewSession(id=mint(), digest=digest_token(made), hint=made[:HINT_CHARS])
     known = await client.store.admin.add_session(client.tenant, digest_token(token), new)

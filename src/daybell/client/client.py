@@ -65,7 +65,7 @@ class Client(ClientContext):
     """A tenant's jobs, executions, queues and workers, in one store.
 
     Made from a URL, it opens its store on entry and closes it on exit; `migrate=True` brings the
-    schema up to date first. A store that is passed in belongs to whoever opened it. The timeouts of
+    schema up to date first. A store that is passed in belongs to its opener. The timeouts of
     connections follow from `lease`, that of the workers.
     """
 
@@ -237,7 +237,7 @@ class Client(ClientContext):
     async def update(
         self, name: str, *, author: str = "", expect: int | None = None, **fields: Unpack[JobFields]
     ) -> wire.Job:
-        """Change options of a job; all others stay. Answers with its new version.
+        """Change options of a job; all others stay. Return its new version.
 
         `core.options` has the merge rule of each option. Code that has an older definition of the
         job does not change it back. With `expect`, it must be at that version.

@@ -318,7 +318,7 @@ def clone_execution(old: Execution, request: UUID | None = None) -> NewExecution
 
 
 async def execution(client: ClientContext, id: Id) -> ExecutionDetail:
-    """One execution, with its ended attempts."""
+    """Return one execution, with its ended attempts."""
     return await client.store.catalog.get_execution(client.tenant, read_id(id))
 
 
@@ -555,7 +555,7 @@ async def cancel(client: ClientContext, id: Id) -> Cancellation:
 
 
 async def cancel_picked(client: ClientContext, ids: Iterable[Id]) -> Counter[Cancellation]:
-    """Cancel these; answers how many went which way. One that cannot be stops no other."""
+    """Cancel these executions; return the number per result. One that cannot be stops no other."""
     answers: Counter[Cancellation] = Counter()
     for some in split_batches(ids):
         answers.update(await client.store.queue.cancel(client.tenant, some))
@@ -689,7 +689,7 @@ async def retry_dead_letters(
     on_step: ProgressCallback = ignore_progress,
     **filters: Unpack[Filters],
 ) -> Counter[Revival]:
-    """Run many again, their tries counted anew; answers how many went which way."""
+    """Run many executions again, with new tries; return the number per result."""
     answers: Counter[Revival] = Counter()
     async for some in _chosen(client, ids, filters, sweep):
         answers.update(await client.store.queue.revive(client.tenant, some))

@@ -293,9 +293,7 @@ def _keep(client: ClientContext, job: str, params: Params | None) -> None:
 
 
 def check_call(definition: JobDefinition) -> JobDefinition:
-    """Refuse a workflow that its schedules, or whoever triggers it without a word, would call in
-    vain.
-    """
+    """Refuse a workflow if a call by its schedules, or a trigger without arguments, must fail."""
     is_called = definition.runs_by_itself or definition.args != "{}"
     if definition.kind == WORKFLOW and is_called:
         what = f"its {'schedule' if definition.runs_by_itself else 'args'} would call it in vain:"

@@ -231,7 +231,7 @@ async def update(
     expect: int | None = None,
     **fields: Unpack[JobFields],
 ) -> Job:
-    """Change options of a job; all others stay. Answers its new version.
+    """Change options of a job; all others stay. Return its new version.
 
     `core.options` has the merge rule of each option. Code that has an older definition of the job
     does not change it back. With `expect`, it must be at that version.
@@ -309,7 +309,7 @@ def check_version(job: Job, expect: int | None) -> None:
 async def delete_job(
     client: ClientContext, name: str, *, expect: int | None = None, force: bool = False
 ) -> int:
-    """Delete a job and cancel its unfinished executions; answers how many. With `expect`, it
+    """Delete a job and cancel its unfinished executions; return their number. With `expect`, it
     must be at that version. For a deleted job, the rest of that is done. `warnings(name,
     deleting=True)` says before which jobs need it.
 

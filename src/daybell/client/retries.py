@@ -175,8 +175,8 @@ async def retry_picked(
     request: UUID | None = None,
     repeat: bool = False,
 ) -> Counter[RetryOutcome]:
-    """Run these again, each as `retry` would; answers how many went which way. One that cannot
-    run stops no other. `request` and `repeat` as there.
+    """Run these executions again, each as `retry` would; return the number per result. One that
+    cannot run stops no other. `request` and `repeat` as there.
     """
     answers: Counter[RetryOutcome] = Counter()
     for some in split_batches(ids):
@@ -253,11 +253,11 @@ async def retry_many(
     on_step: ProgressCallback = ignore_progress,
     **filters: Unpack[Filters],
 ) -> Counter[RetryOutcome]:
-    """Run ended ones again, each as `retry` would; answers how many went which way.
+    """Run ended executions again, each as `retry` would; return the number per result.
 
-    Without a status only dead ones are meant: others become new executions, again with every
-    call. So cancelled ones have to be named, and succeeded ones need `force` as well.
-    `request` and `repeat` are as `retry` has them.
+    Without a status only dead ones are meant: others become new executions, again with every call.
+    So cancelled ones have to be named, and succeeded ones need `force` as well. `request` and
+    `repeat` are as `retry` has them.
     """
     answers: Counter[RetryOutcome] = Counter()
     wheres = split_retryable(await where(client, **filters), force=force)

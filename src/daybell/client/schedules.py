@@ -138,12 +138,12 @@ async def schedule_many(
     *,
     refused: Mapping[int, DaybellError] | None = None,
 ) -> list[Schedule]:
-    """Make up to 10,000 schedules in one transaction, all or nothing; answers them in the order
-    of the items. An item has the arguments of `schedule`: `job`, `when` and, if wanted, `args`,
-    `name` and `overlap_by`.
+    """Make up to 10,000 schedules in one transaction, all or nothing; return them in the order of
+    the items. An item has the arguments of `schedule`: `job`, `when` and, if wanted, `args`, `name`
+    and `overlap_by`.
 
-    Raises InvalidItems, which names every item that is wrong. `refused` are errors that the
-    caller has found already, by index.
+    Raises InvalidItems, which names every item that is wrong. `refused` are errors that the caller
+    has found already, by index.
     """
     given = list(items)
     if len(given) > SCHEDULE_BATCH_MAX:

@@ -50,8 +50,8 @@ async def resume_queue(client: ClientContext, name: str) -> None:
 async def purge_queue(
     client: ClientContext, name: str, *, on_step: ProgressCallback = ignore_progress
 ) -> int:
-    """Cancel all that waits in a queue and was there when this began, nodes of workflows as
-    well; answers how many.
+    """Cancel all that waits in a queue and was there when this began, nodes of workflows as well;
+    return their number.
     """
     queue = check_name(name, what="queue")
     where = ExecutionFilter(queue=queue, states=PENDING, with_nodes=True)

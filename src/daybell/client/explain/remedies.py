@@ -42,13 +42,13 @@ def _post(label: str, command: str, *path: object, body: dict[str, Any] | None =
 
 
 def resume_queue(name: str) -> Remedy:
-    """Let workers claim from a paused queue."""
+    """Resume a paused queue."""
     label, command = f"resume queue {name}", f"daybell queues resume {shlex.quote(name)}"
     return _post(label, command, "queues", name, "resume")
 
 
 def resume_job(name: str) -> Remedy:
-    """Let the schedules of a paused job fire."""
+    """Resume the schedules of a paused job."""
     label, command = f"resume job {name}", f"daybell jobs resume {shlex.quote(name)}"
     return _post(label, command, "jobs", name, "resume")
 
@@ -90,7 +90,7 @@ def answer_wait(id: UUID, event: str) -> Remedy:
 
 
 def raise_quota(tenant: str, most: int) -> Remedy:
-    """Let a tenant run more at the same time."""
+    """Raise the number of executions that a tenant runs at the same time."""
     more = max(1, 2 * most)
     return Remedy(
         f"let tenant {tenant} run {more:,} at a time",
