@@ -1,14 +1,14 @@
-"""How runs of workflows go on: in the transaction that has ended one of their nodes.
+"""Progress of workflow runs, in the transaction that has ended one of their nodes.
 
-The core decides, one run at a time; here several are driven side by side, so that a
-batch of ends takes as many statements as a single one. Nothing of a run or its nodes is read
-without the run's lock, but nodes whose executions this transaction has ended: from its start on,
-nothing but its end changes a node.
+The core decides for one run at a time. This module drives several runs side by side, so a batch of
+ends takes as many statements as a single end. A transaction reads a run and its nodes only under
+the run's lock. Nodes of executions that it has ended are the exception: from the start of a node
+on, only its end changes it.
 
-Locks are taken in one order, that of `LockPlan`. Nodes that end together so do most of their work
-beside each other, and wait for their run with the rest. The lock of an inner run comes before those
-of the runs around it: the end of a node may be the end of all of them. The lock of a tenant with a
-quota is taken last, if it is free.
+Transactions take locks in one order, that of `LockPlan`. So nodes that end together do most of
+their work in parallel, and wait for their run only with the rest. The lock of an inner run comes
+before those of the runs around it: the end of a node may end all of them. The lock of a tenant with
+a quota comes last, and is taken only if it is free.
 """
 
 from __future__ import annotations
@@ -85,17 +85,17 @@ from daybell.store.postgres.run_rows import (
 )
 from daybell.store.run_driver import OUTCOMES, id_source, is_run_over, missing_job_end
 
-# Executions of nodes: created under the lock of their run, by what lets them start.
+# Executions of nodes. The transaction that lets them start creates them under their run's lock.
 #
-# They pass no gate, because the run has passed its own, and hold no unique key.
+# They pass no gate, because the run has passed its own. They hold no unique key.
 
 STARTED: Final = NODE_CODES[NodeState.STARTED]
 
-Starts = Sequence[tuple[LockedRun, Start, Node | None]]  # the node: if its row is written here, too
+Starts = Sequence[tuple[LockedRun, Start, Node | None]]  # the node, if its row is written, too
 Lane = tuple[str, str]  # queue, needs
 
 
-# What is the same for all is sent once, and filled in here.
+# The client sends a value that all rows share once. This statement fills it in.
 NEW: Final = """
     t AS MATERIALIZED (SELECT daybell.now() AS now),
     u AS MATERIALIZED (
@@ -125,7 +125,7 @@ CLAIMABLE: Final = """
     SELECT run_at, lane, priority, id FROM l
     """
 START: Final = f"WITH {NEW} {CLAIMABLE}"
-# The same, with the rows of the nodes, each changed where it lies since it was read.
+# The same, with the rows of the nodes. Each row is found by the place at which it was read.
 START_MARKED: Final = f"""
     WITH {NEW},
     m AS (
@@ -140,7 +140,7 @@ START_MARKED: Final = f"""
 async def start_nodes(
     tx: Tx, tenant: int, starts: Starts, seen: RowCache
 ) -> dict[UUID, list[NodeEnd]]:
-    """Create executions. Answers, by run, the ends of those whose job is gone."""
+    """Create executions. Return, by run, the ends of executions without an existing job."""
     jobs = await _named_jobs(tx, tenant, starts)
     gone: dict[UUID, list[NodeEnd]] = {}
     lanes: list[tuple[LockedRun, Start, Node | None, Lane]] = []
@@ -169,7 +169,7 @@ async def start_nodes(
 
 
 async def start_group(tx: Tx, tenant: int, held: LockedRun, many: StartGroup) -> None:
-    """Create executions of nodes that are alike, with their rows."""
+    """Create executions of identical nodes, and write the rows of these nodes."""
     spec, parents = many.spec, many.parents
     own = (await tx.pg.names.lane_rows(tx, {held.lane}))[held.lane]
     pair = spec.queue or own.queue, spec.needs or own.needs
@@ -204,8 +204,8 @@ async def _named_jobs(tx: Tx, tenant: int, starts: Starts) -> dict[str, CurrentJ
 
 
 async def _numbers(tx: Tx, tenant: int, pairs: Collection[Lane]) -> dict[Lane, int]:
-    """The lanes of queues and needs. Those of a run's own nodes were made before it began; for
-    others see `Names.lanes`: what this transaction makes is not remembered.
+    """Return the lanes of queues and needs. Those of a run's own nodes were made before it began.
+    For others see `Names.lanes`: lanes that this transaction makes are not remembered.
     """
     found = {pair: tx.pg.names.known_lane(tenant, pair) for pair in pairs}
     missing = sorted(pair for pair, lane in found.items() if lane is None)
@@ -216,7 +216,7 @@ async def _numbers(tx: Tx, tenant: int, pairs: Collection[Lane]) -> dict[Lane, i
 
 
 def nodes_written_with_start(step: Advance) -> dict[str, Node]:
-    """The nodes whose rows are written with their executions, which nothing can prevent."""
+    """Return the nodes to write with their executions. Nothing can prevent these executions."""
     labels = {start.label for start in step.starts if start.job is None}
     if not labels:
         return {}
@@ -224,7 +224,7 @@ def nodes_written_with_start(step: Advance) -> dict[str, Node]:
 
 
 class StartRow(NamedTuple):
-    """A node's execution as START takes it."""
+    """A node's execution, in the form that START takes."""
 
     id: UUID
     job: int
@@ -283,12 +283,12 @@ def _start_row(
 
 
 EndsByRun = Mapping[UUID, Sequence[NodeEnd]]  # by run
-# What one transaction may do for many runs, and the least that it does for each.
+# The most that one transaction does for many runs, and the least that it does for each.
 BATCH_MAX: Final = 4 * PROGRESS_BATCH
 BATCH_MIN: Final = 20
 KNOWN_MAX: Final = 1000  # runs that are remembered
 
-# What an end tells to others: its gate, its schedule, its run. Results only where somebody asks.
+# The columns of an end that its gate, schedule and run need. Only nodes have their results read.
 TOLD_COLUMNS: Final = (
     "id", "attempt", "state", "gate", "schedule", "scheduled_for", "node", "parent", BEGAN,
     "finished_at",
@@ -298,14 +298,14 @@ TOLD_COLUMNS: Final = (
 )  # fmt: skip
 TOLD: Final = ", ".join(TOLD_COLUMNS)
 
-# A run that was put back, and ends before it has begun again, has nodes that did not.
+# A run may be put back and end before it has begun again. Then it has nodes that did not end.
 HAS_RUN: Final = (
     "CASE WHEN state IN (8, 9) THEN (SELECT true FROM daybell.run r WHERE r.id = e.id"
     " AND r.tenant = $1) END AS has_run"
 )
 
 
-# These columns never change, so that it is known what to lock before anything is locked.
+# These columns never change, so the rows to lock are known before the first lock.
 AROUND: Final = """
     WITH RECURSIVE c AS (
       SELECT r.id, r.gate, r.schedule, r.parent FROM daybell.run r
@@ -319,7 +319,7 @@ AROUND: Final = """
 
 
 async def run_and_ancestors(tx: Tx, tenant: int, runs: Collection[UUID]) -> list[Row]:
-    """These runs and those around them, with what their ends would concern."""
+    """Return these runs and those around them, with the gates and schedules of each."""
     found: dict[UUID, Row] = {}
     missing = set(runs)
     while missing and all((tenant, run) in tx.pg.run_ancestors for run in missing):
@@ -348,7 +348,7 @@ LOCK_RUNS: Final = f"""
 async def lock_runs(
     tx: Tx, tenant: int, runs: Collection[UUID], *, wait: bool = True
 ) -> dict[UUID, LockedRun]:
-    """Lock runs. Their gates and schedules, and the runs around them, are locked, too."""
+    """Lock runs. The caller locks their gates and schedules, and the runs around them, too."""
     if not runs:
         return {}
     query = LOCK_RUNS if wait else f"{LOCK_RUNS} SKIP LOCKED"
@@ -363,9 +363,9 @@ async def advance_locked_runs(
     parts: int = 1,
     seen: RowCache | None = None,
 ) -> list[Row]:
-    """Let runs go on, whose locks this transaction has, after the ends of nodes. Answers what
-    is to be told of those that ended with it. `parts`: so many times what is usual at once.
-    `seen`: what is known of their rows.
+    """Continue runs that this transaction has locked, after the ends of nodes. Return the rows of
+    the runs that ended with it. `parts`: the multiple of the usual amount at once.
+    `seen`: the known state of their rows.
     """
     runs = dict(held)
     waiting = {run: list(ends) for run, ends in ended.items() if run in runs}
@@ -415,7 +415,7 @@ async def _drive(
     noting: Collection[UUID],
     seen: RowCache,
 ) -> dict[UUID, Advance]:
-    """Ask what each of these runs comes to, and answer what is asked on the way."""
+    """Advance each of these runs with the core, and answer the queries that the core makes."""
     going: dict[UUID, Generator[AnyRunQuery, Any, Advance]] = {}
     limit = min(parts * PROGRESS_BATCH, max(BATCH_MIN, BATCH_MAX // len(ended)))
     for run, ends in ended.items():
@@ -455,9 +455,9 @@ async def _drive(
     return steps
 
 
-# No worker holds an expanded run, and its row is changed under the run's lock, but for one column:
-# a cancellation is requested in one transaction and stops the run in the next. A run that ends
-# between the two ends as it was asked to.
+# No worker holds an expanded run. Its row changes under the run's lock, except for one column: one
+# transaction requests a cancellation, and the next stops the run. A run that ends between the two
+# ends as cancelled.
 END_RUNS: Final = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
     d AS (
@@ -495,7 +495,7 @@ async def _end_runs(tx: Tx, tenant: int, steps: Mapping[UUID, Advance]) -> list[
 
 
 def divide_room(room: float, count: int) -> list[float]:
-    """Divide room among so many runs."""
+    """Divide room among this number of runs."""
     if room == inf:
         return [inf] * count
     least, more = divmod(int(room), count)
@@ -503,7 +503,7 @@ def divide_room(room: float, count: int) -> list[float]:
 
 
 def node_ends(rows: Iterable[Row]) -> dict[UUID, list[NodeEnd]]:
-    """The ends of nodes among these, by run."""
+    """Return the ends of nodes among these rows, by run."""
     ends: dict[UUID, list[NodeEnd]] = {}
     for row in rows:
         if row["node"] is not None:
@@ -523,7 +523,7 @@ def node_ends(rows: Iterable[Row]) -> dict[UUID, list[NodeEnd]]:
 
 
 def merge_ends(*ends: EndsByRun) -> dict[UUID, list[NodeEnd]]:
-    """All ends by run."""
+    """Return all ends by run."""
     merged: dict[UUID, list[NodeEnd]] = {}
     for some in ends:
         for run, told in some.items():
@@ -546,7 +546,7 @@ def _read_locked_run(row: Row) -> LockedRun:
 
 
 class RunEndRow(NamedTuple):
-    """The end of a run as END_RUNS takes it."""
+    """The end of a run, in the form that END_RUNS takes."""
 
     id: UUID
     state: int
@@ -561,12 +561,12 @@ def _run_end_row(run: UUID, end: RunEnd) -> RunEndRow:
     return RunEndRow(run, STATE_CODES[end.state], outcome, end.result, end.error, end.reason)
 
 
-# Runs that have ended, and begin again: themselves, or as a run of their own.
+# Restart of ended runs: the run itself begins again, or a new run takes over its nodes.
 #
-# Until they are claimed and expanded, they look as if they were over, but for the nodes that have
-# not ended: nobody goes on with them.
+# Until a worker claims and expands them, they look ended, except for nodes that have not ended.
+# Until then no process continues them.
 
-# Of nodes that a run takes over from another: all but the run.
+# The columns that a run takes over from the nodes of another: all but the run.
 COPIED: Final = (
     "tenant", "place", "state", "rule", "total", "succeeded", "failed", "skipped", "told",
     "items", "spawned", "items_ended", "items_lost", "is_wanted", "is_map", "is_todo",
@@ -581,14 +581,14 @@ ALL_NODES: Final = f"""
 
 
 async def all_nodes(tx: Tx, tenant: int, run: UUID) -> list[Node]:
-    """All that a run consists of, items as well."""
+    """Return all nodes of a run, including items."""
     return [read_node(row) for row in await tx.fetch(ALL_NODES, tenant, run)]
 
 
 async def reset_runs(
     tx: Tx, tenant: int, held: Mapping[UUID, LockedRun], runs: Collection[UUID]
 ) -> None:
-    """Have dead runs begin again with what did not succeed, once they are claimed."""
+    """Reset dead runs: once claimed, they begin again with the nodes that did not succeed."""
     for run in runs:
         one = held.get(run)
         if one is not None and is_run_over(one.run):
@@ -629,7 +629,7 @@ COPY_NODES: Final = f"""
 
 
 async def take_over(tx: Tx, tenant: int, old: UUID, again: Restart, execution: Row) -> None:
-    """Keep a new run, whose execution was enqueued, with the nodes of an old one."""
+    """Store a new run with the nodes of an old one. The execution of the new run is enqueued."""
     run = again.run
     await keep_run(tx, tenant, run, execution, depth=0, parent=None)
     await tx.execute(COPY_NODES, tenant, old, run.id, list(again.dropped))
@@ -637,7 +637,7 @@ async def take_over(tx: Tx, tenant: int, old: UUID, again: Restart, execution: R
     await tx.execute(REST, tenant, run.id)
 
 
-# It is not to be taken for one that goes on: nobody has begun it.
+# Upkeep must not take this run for one that continues: no worker has begun it.
 REST: Final = "UPDATE daybell.run SET finished_at = daybell.now() WHERE id = $2 AND tenant = $1"
 
 BEGIN: Final = """
@@ -656,7 +656,7 @@ async def keep_run(
     depth: int,
     parent: UUID | None,
 ) -> None:
-    """Keep a run that was not there before, beside its execution."""
+    """Store a new run beside its execution."""
     await tx.execute(
         BEGIN,
         tenant,
@@ -680,26 +680,26 @@ async def keep_run(
     )
 
 
-# What an end means to others: the slot it hands on, the schedule and the run that wait for it.
+# Effects of an end: it hands on a slot, and a schedule or a run may wait for it.
 
 SUCCEEDED: Final = STATE_CODES[State.SUCCEEDED]
 DEAD: Final = STATE_CODES[State.DEAD]
 
 
-# What the end of an execution concerns: its gate, its schedule, its run.
+# The rows that the end of an execution affects: its gate, its schedule, its run.
 EndLinks = tuple[str | None, UUID | None, UUID | None]
 
 
 class ScheduleNews(msgspec.Struct):
-    """What the ends of a batch come to for one schedule."""
+    """The combined effect of the ends of a batch on one schedule."""
 
     succeeded_for: Instant | None = None
     has_succeeded: bool = False
     failures: int = 0
-    latest: Instant | None = None  # of the ticks whose executions have ended
+    latest: Instant | None = None  # of the ticks with ended executions
 
     def add(self, row: Row) -> None:
-        # What had no tick's time was not replaced by a later one, either.
+        # A later tick cannot have replaced an execution without a tick's time.
         at = row["scheduled_for"] if row["scheduled_for"] is not None else math.inf
         self.latest = at if self.latest is None else max(self.latest, at)
         if row["state"] == SUCCEEDED:
@@ -711,7 +711,7 @@ class ScheduleNews(msgspec.Struct):
 
 
 def notify_after_commit(pg: StoreContext, after: AfterCommit) -> None:
-    """Wake the workers and schedulers that wait for the outcome. After the commit."""
+    """Wake the workers and schedulers that wait for the outcome. Call this after the commit."""
     notify_claimable(pg, after)
     if after.is_rearmed:
         after.is_rearmed = False
@@ -727,7 +727,7 @@ LOCK_SCHEDULES: Final = """
 class LockPlan(NamedTuple):
     """Rows that a transaction locks to end executions, known before the first lock.
 
-    The order is the same for all transactions, which so never wait for each other in a circle:
+    All transactions use the same order, so they never wait for each other in a circle:
 
     1. executions of nodes: by the statement that ends them, or by `lock_nodes` before several;
     2. schedules, gates, and runs from the inner to the outer: by `lock_links`;
@@ -763,8 +763,8 @@ async def plan_locks(
     gates: Iterable[str | None] = (),
     runs: Collection[UUID] = (),
 ) -> LockPlan:
-    """Plan the locks for ends with these links. The end of a node may be the end of all runs around
-    it, so their schedules and gates belong to the plan.
+    """Plan the locks for ends with these links. The end of a node may end all runs around it, so
+    the plan includes their schedules and gates.
     """
     around = await run_and_ancestors(tx, tenant, runs)
     return LockPlan(
@@ -777,7 +777,7 @@ async def plan_locks(
     )
 
 
-# For a reaper, who must not be stopped by one client that froze inside a transaction.
+# For a reaper: a client that froze inside a transaction must not stop it.
 LOCK_GATES_FREE: Final = """
     SELECT key FROM daybell.gate WHERE tenant = $1 AND key = ANY($2::text[]) ORDER BY key
        FOR UPDATE SKIP LOCKED
@@ -786,7 +786,7 @@ LOCK_SCHEDULES_FREE: Final = """
     SELECT id FROM daybell.schedule WHERE tenant = $1 AND id = ANY($2::uuid[]) ORDER BY id
        FOR NO KEY UPDATE SKIP LOCKED
     """
-# A schedule that is gone is in nobody's way.
+# A schedule that is gone blocks nothing.
 GONE: Final = """
     SELECT u.id FROM unnest($2::uuid[]) u(id)
      WHERE NOT EXISTS (SELECT FROM daybell.schedule s WHERE s.tenant = $1 AND s.id = u.id)
@@ -796,8 +796,8 @@ GONE: Final = """
 async def try_lock_links(
     tx: Tx, tenant: int, links: Collection[EndLinks]
 ) -> tuple[set[EndLinks], dict[UUID, LockedRun]]:
-    """Lock in the order of `LockPlan` without waiting; return those of these links of which all
-    rows were free, and the runs.
+    """Lock in the order of `LockPlan` without waiting. Return the links of which all rows were
+    free, and the runs.
     """
     around = {
         row["id"]: row
@@ -829,8 +829,8 @@ async def follow_up(
     parts: int = 1,
     seen: RowCache | None = None,
 ) -> None:
-    """Let runs go on, hand on slots and tell schedules, for rows with what is TOLD. `also`:
-    runs that go on in any case, with ends of their nodes. `parts`, `seen`: see `go_on`.
+    """Continue runs, hand on slots and notify schedules, for rows with the TOLD columns. `also`:
+    runs that continue in any case, with ends of their nodes. `parts`, `seen`: see `go_on`.
     """
     rows = list(ended)
     if held:
@@ -887,7 +887,7 @@ PAUSE: Final = """
     UPDATE daybell.job SET paused_at = coalesce(paused_at, daybell.now()), pause_note = $2
      WHERE key = $1
     """
-# A statement of its own: one that waited for the job saw its schedules before.
+# A separate statement: one that waited for the lock of the job would have an older snapshot.
 STOP_SCHEDULES: Final = (
     "UPDATE daybell.schedule SET is_paused = true WHERE job = $1 AND NOT is_paused"
 )
@@ -906,7 +906,7 @@ def _column_values(rows: Iterable[Row], column: str) -> set[Any]:
 def _affected_rows(
     links: EndLinks, around: Mapping[UUID, Row]
 ) -> tuple[set[str], set[UUID], set[UUID]]:
-    """The gates, schedules and runs that an end concerns, if it should be that of its run, too."""
+    """Return the gates, schedules and runs that an end affects, if it ends its run, too."""
     gate, schedule, run = links
     gates = set[str]() if gate is None else {gate}
     schedules = set[UUID]() if schedule is None else {schedule}
@@ -922,7 +922,7 @@ def _affected_rows(
     return gates, schedules, runs
 
 
-# Ends of executions that no worker has begun: they are cancelled, expire, or are replaced.
+# Ends of executions that no worker has begun: they are cancelled, expired or replaced.
 
 
 LINKS: Final = """
@@ -931,19 +931,19 @@ LINKS: Final = """
      WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
        AND (gate IS NOT NULL OR schedule IS NOT NULL OR node IS NOT NULL)
     """
-# Under this lock nothing can end or come back; a claim can still take one, which the next
-# statement then waits for.
+# Under this lock no execution can end or come back. A claim can still take one; then the next
+# statement waits for the claim.
 FIND_UNFINISHED: Final = """
     SELECT id FROM daybell.live WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) ORDER BY id
     """
 LOCK_UNFINISHED: Final = f"{FIND_UNFINISHED} FOR UPDATE"
-# A run that has begun is changed under its own lock, so it is locked with the others.
+# A run that has begun changes under its own lock, so it is locked with the other runs.
 LOCK_NODES: Final = """
     SELECT id FROM daybell.live
      WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) AND node IS NOT NULL AND state <> 5
      ORDER BY id FOR UPDATE
     """
-# The agenda's key is known from live.
+# The row in `live` has the key of the agenda.
 UNQUEUE: Final = """
     DELETE FROM daybell.agenda a USING daybell.live v
      WHERE v.tenant + 0 = $1 AND v.id = ANY($2::uuid[])
@@ -956,11 +956,11 @@ UNPARK: Final = """
        AND p.priority = v.priority AND p.run_at = v.run_at AND p.id = v.id
     RETURNING p.id
     """
-# What waits without being parked waits for something else, and keeps its slot.
+# An execution that waits but is not parked waits for another reason, and keeps its slot.
 WAITING: Final = """
     SELECT id FROM daybell.live WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) AND state = 4
     """
-# A parked one has no slot to hand on.
+# A parked execution has no slot to hand on.
 END_PENDING: Final = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
     d AS (DELETE FROM daybell.live WHERE tenant + 0 = $1 AND id = ANY($2::uuid[]) RETURNING *),
@@ -985,8 +985,8 @@ CANCEL_RUNNING: Final = """
 
 
 async def request_cancel(tx: Tx, tenant: int, ids: Collection[UUID]) -> list[UUID]:
-    """Have running executions cancelled by who runs them. Answers those that are expanded runs:
-    the caller has to stop them, when this transaction is made.
+    """Request that workers cancel running executions. Return those that are expanded runs: the
+    caller has to stop them after this transaction.
     """
     rows = await tx.fetch(CANCEL_RUNNING, tenant, list(ids)) if ids else []
     return [row["id"] for row in rows if row["is_run"]]
@@ -999,7 +999,7 @@ async def end_pending(
     state: State,
     reason: str | None = None,
 ) -> tuple[set[UUID], set[UUID]]:
-    """End what has not started. Answers which are unfinished, and which it has ended."""
+    """End executions that have not started. Return the unfinished ones, and those it ended."""
     _, held = await lock_links_of(tx, tenant, "live", ids)
     live = await fetch_ids(tx, LOCK_UNFINISHED, tenant, ids)
     inside = await fetch_ids(tx, UNQUEUE, tenant, list(live))
@@ -1022,7 +1022,7 @@ async def lock_links_of(
     ids: Sequence[UUID],
     runs: Collection[UUID] = (),
 ) -> tuple[set[str], dict[UUID, LockedRun]]:
-    """Lock the schedules, gates and runs of these executions, and more runs; return the gates of
+    """Lock the schedules, gates and runs of these executions, and more runs. Return the gates of
     the executions, and the runs. Executions of nodes are locked first, see `LockPlan`.
     """
     rows = await tx.fetch(LINKS.format(table=table), tenant, list(ids))
@@ -1041,18 +1041,18 @@ async def lock_links_of(
 
 
 async def fetch_ids(link: Link, query: str, tenant: int, ids: Sequence[UUID]) -> set[UUID]:
-    """The ids that a statement about some ids answers with."""
+    """Return the ids that a statement about these ids returns."""
     return {row["id"] for row in await link.fetch(query, tenant, list(ids))} if ids else set()
 
 
-# What runs have left to do after a transaction: the next part of it, in one of its own.
+# Work that runs have left after a transaction: the next part is done in another transaction.
 #
-# Whoever made the first transaction goes on for a while. If he is gone by then, what is left is
-# seen in the tables, and done by `advance_runs`.
+# The process that made the first transaction continues for a while. If it has stopped, the tables
+# show the remaining work, and `advance_runs` does it.
 
 CANCELLED_MAX: Final = 1000  # nodes at a time
-# The first part of what follows an end is small, so that work begins soon. Nobody waits for the
-# others but the run's own ends, and fewer of them are less work.
+# The first part of the work after an end is small, so that executions start soon. Only the run's
+# own ends wait for the other parts, and fewer parts are less work.
 LATER_PARTS: Final = 4
 # True of a tenant that may have more unfinished executions.
 HAS_ROOM: Final = """(t.queued_max IS NULL OR t.queued_max > (SELECT count(*) FROM (
@@ -1060,13 +1060,13 @@ HAS_ROOM: Final = """(t.queued_max IS NULL OR t.queued_max > (SELECT count(*) FR
 
 
 async def after_commit(pg: StoreContext, after: AfterCommit, tenant: int | None) -> None:
-    """Do the work that committed transactions have left: wake the processes that wait for them,
-    stop and continue their runs. Also continue runs of the tenant that waited for its quota.
+    """Do the work that committed transactions have left. Wake the processes that wait for them,
+    stop and continue their runs, and continue runs of the tenant that waited for its quota.
     """
     notify_after_commit(pg, after)
     if tenant is not None:
         await unblock_runs(pg, after, tenant)
-    # The operation itself is done; if the server is gone, upkeep does the rest.
+    # The operation itself is done. If the server is gone, upkeep does the rest.
     with suppress(Unavailable):
         for _ in range(run_driver.ADVANCE_ROUNDS):
             if not after.continue_runs and not after.stop_runs:
@@ -1081,7 +1081,7 @@ async def after_commit(pg: StoreContext, after: AfterCommit, tenant: int | None)
     notify_after_commit(pg, after)
 
 
-# The count comes last: mostly there is no such run.
+# The count comes last, because mostly there is no such run.
 UNBLOCKED: Final = f"""
     SELECT r.id FROM (SELECT id FROM daybell.run WHERE tenant = $1 AND is_blocked
                        ORDER BY id LIMIT 1) r,
@@ -1091,17 +1091,17 @@ UNBLOCKED: Final = f"""
 
 
 async def unblock_runs(pg: StoreContext, after: AfterCommit, tenant: int) -> None:
-    """Go on with runs that have waited for room in the tenant's quota, if there is some: an end
-    makes room, and runs that others have driven meanwhile have not seen it.
+    """Continue runs that waited for room in the tenant's quota, if there is room. An end makes
+    room, and runs that other processes have driven meanwhile have not seen it.
     """
     advanced: set[UUID] = set()
-    with suppress(Unavailable):  # then it is left to upkeep
+    with suppress(Unavailable):  # then upkeep does it
         if (await read_quotas(pg, tenant)).queued is None:
             return
         while True:
             async with pg.db.link() as link:
                 run: UUID | None = await link.fetchval(UNBLOCKED, tenant)
-            # One that waits still: others have the lock that it needs.
+            # A run that still waits: another transaction has the lock that it needs.
             if run is None or run in advanced:
                 return
             advanced.add(run)
@@ -1111,8 +1111,8 @@ async def unblock_runs(pg: StoreContext, after: AfterCommit, tenant: int) -> Non
 async def advance_run(
     pg: StoreContext, after: AfterCommit, tenant: int, run: UUID, *, wait: bool = True
 ) -> bool | None:
-    """Do a part of what is left to do in a run; True: there is more. None: others are at it,
-    and the caller did not want to wait.
+    """Do a part of the remaining work of a run. Return True if there is more, and None if others
+    hold its lock and the caller did not want to wait.
     """
     return await pg.db.settled(partial(_advance, pg, after, tenant, run, wait))
 
@@ -1134,9 +1134,9 @@ async def _advance(
 
 
 async def stop_run(pg: StoreContext, after: AfterCommit, tenant: int, run: UUID) -> None:
-    """Have nothing more started in a run, and cancel what was. The same in all runs inside it,
-    however deep they are: each in transactions of its own, so that no lock is waited for while
-    others are held.
+    """Stop a run: start no more of its nodes, and cancel the started ones. Do the same in all runs
+    inside it, at any depth. Each run has its own transactions, so that none of them waits for a
+    lock while it holds others.
     """
     runs = [run]
     while runs:
@@ -1157,7 +1157,7 @@ async def _stop(pg: StoreContext, after: AfterCommit, tenant: int, run: UUID) ->
         await follow_up(tx, tenant, (), held, {run: ()})
 
 
-# Nothing comes after these: a run that is stopped starts no more.
+# No nodes follow these: a stopped run starts no more.
 UNCANCELLED_NODES: Final = f"""
     SELECT id FROM daybell.live WHERE parent = $2 AND tenant + 0 = $1 AND node IS NOT NULL
        AND cancel_requested_at IS NULL ORDER BY id LIMIT {CANCELLED_MAX}
@@ -1165,7 +1165,7 @@ UNCANCELLED_NODES: Final = f"""
 
 
 async def _uncancelled_nodes(pg: StoreContext, tenant: int, run: UUID) -> list[UUID]:
-    """Some executions of nodes that nobody has cancelled yet."""
+    """Return some executions of nodes without a cancellation request."""
     async with pg.db.link() as link:
         return [row["id"] for row in await link.fetch(UNCANCELLED_NODES, tenant, run)]
 
@@ -1173,7 +1173,7 @@ async def _uncancelled_nodes(pg: StoreContext, tenant: int, run: UUID) -> list[U
 async def _cancel_some(
     pg: StoreContext, after: AfterCommit, tenant: int, ids: Sequence[UUID]
 ) -> list[UUID]:
-    """Cancel these executions; answers those that are runs, which are to be stopped."""
+    """Cancel these executions. Return those that are runs: the caller has to stop them."""
     async with pg.transaction(after=after) as tx:
         live, pending = await end_pending(tx, tenant, ids, State.CANCELLED)
         inner = await request_cancel(tx, tenant, live - pending)

@@ -1,5 +1,5 @@
 """Rows of workflow runs and of their nodes: the reads that decisions need, and the writes that
-decisions lead to.
+result from decisions.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ from daybell.store.postgres.context import Tx
 from daybell.store.postgres.names import BEGAN
 from daybell.store.run_driver import stamp_node
 
-# As `read_node` takes them apart.
+# In the order in which `read_node` unpacks them.
 NODE_COLUMNS: Final = (
     "n.label, n.place, n.state, n.rule, n.total, n.succeeded, n.failed, n.skipped, n.edges, n.told,"
     " n.is_wanted, n.of, n.is_map, n.items, n.spawned, n.items_ended, n.items_lost, n.execution,"
     " n.reason, n.started_at, n.finished_at"
 )
-# The same of nodes of the graph that wait for their parents, which most are, without what they all
-# have in common; as `_read` takes them apart.
+# The same, without the columns that are equal for nodes of the graph that wait for their parents.
+# Most nodes do. In the order in which `_read` unpacks them.
 FEW_COLUMNS: Final = (
     "n.label, n.place, n.state, n.rule, n.total, n.succeeded, n.failed, n.skipped, n.edges,"
     " n.is_wanted, CASE WHEN n.state > 1 OR n.is_map THEN ROW(n.told, n.of, n.is_map, n.items,"
     " n.spawned, n.items_ended, n.items_lost, n.execution, n.reason, n.started_at, n.finished_at)"
     " END AS others"
 )
-# With what is asked for next of those that are to be started; and the run, if there are several.
+# Also the columns that are needed to start a node; and the run, if there are several.
 READ_COLUMNS: Final = (
     f"{FEW_COLUMNS}, CASE WHEN n.state < 3 OR n.is_todo THEN n.spec END AS spec,"
     " CASE WHEN n.state < 3 THEN n.input END AS input, n.lies_at,"
@@ -71,10 +71,10 @@ RUN_COLUMNS: Final = (
     " r.is_todo, r.stopping, r.failed, r.finished_at, r.job, r.version, r.lane, r.priority,"
     " r.depth, r.gate, r.schedule, r.parent, r.node, r.is_blocked"
 )
-BRACKET: Final = "["  # after the name of a mapped node come its items; the next character ends them
+BRACKET: Final = "["  # it separates a mapped node from its items; the next character ends them
 AFTER_BRACKET: Final = "\\"
 
-# Many nodes have the same few children; one with thousands is read for each part of them.
+# Many nodes have the same few children. A node with thousands is read for each part of them.
 EDGES_SHORT: Final = 200  # characters
 NO_PARENTS: Final = ParentCounts(0)
 Ctid = tuple[int, int]  # of a row in its table
@@ -85,7 +85,7 @@ _long_edges: Final = lru_cache(maxsize=2)(_edges)
 
 
 class LockedRun(msgspec.Struct, frozen=True):
-    """A run whose lock this transaction has."""
+    """A run that this transaction has locked."""
 
     run: Run
     job: int
@@ -99,7 +99,7 @@ class LockedRun(msgspec.Struct, frozen=True):
 
 
 class EndedGroup(msgspec.Struct, frozen=True):
-    """Nodes that have ended alike, and where their rows lie."""
+    """Nodes that have ended in the same way, and the places of their rows."""
 
     same: SucceededGroup
     places: list[Ctid]
@@ -108,17 +108,17 @@ class EndedGroup(msgspec.Struct, frozen=True):
 
 
 class RowCache:
-    """What is known of rows, by run and label, until they are written."""
+    """The known state of rows, by run and label, until they are written."""
 
     def __init__(self) -> None:
         self.moved: dict[UUID, list[EndedGroup]] = {}
         self.specs: dict[UUID, dict[str, tuple[str, str | None]]] = {}  # with the input
         self.nodes: dict[UUID, dict[str, Node]] = {}  # before they are asked for
-        # Where rows lie: nobody else moves them, so that they need not be found again.
+        # The places of rows: no other transaction moves them, so they are not searched again.
         self.places: dict[UUID, dict[str, Ctid]] = {}
 
 
-# One probe for each, whatever the planner believes of the table's size.
+# One probe for each, for any table size that the planner assumes.
 THESE: Final = """
       FROM (SELECT coalesce(u.run, ($2::uuid[])[1]) AS run, u.label
               FROM unnest($2::uuid[], $3::text[]) u(run, label)) u,
@@ -135,7 +135,7 @@ SOME_NODES: Final = f"""
                      ORDER BY n.place LIMIT u.most) n
      ORDER BY n.run, n.place
     """
-# Of nodes that wait, one row for all that are alike.
+# One row for all identical nodes among those that wait.
 WAITING_ALIKE: Final = f"""
     SELECT u.run, n.rule, n.total, n.succeeded, n.failed, n.skipped, n.spec,
            array_agg(n.label ORDER BY n.place) AS labels,
@@ -146,7 +146,7 @@ WAITING_ALIKE: Final = f"""
     """
 GOING_ON: Final = SOME_NODES % "n.is_todo"
 READY: Final = SOME_NODES % "n.is_ready"
-# Items are never WAITING. The nodes of a graph are looked through: this is seldom asked.
+# Items are never WAITING. This reads all nodes of a graph, because it is seldom used.
 UNSTARTED_NODES: Final = f"""
     SELECT {READ_COLUMNS}
       FROM unnest($2::uuid[], $3::int[]) u(run, most), LATERAL (
@@ -176,8 +176,8 @@ async def answer_asks(
     asks: Mapping[UUID, RunQuery | ReadIdentical],
     seen: RowCache,
 ) -> dict[UUID, list[Node] | list[WaitingGroup] | dict[str, Any]]:
-    """What these runs ask for; those that ask the same kind of thing are asked for together.
-    `seen`: what is known since the runs were locked.
+    """Return the answers to the queries of these runs. Queries of one kind share a statement.
+    `seen`: the rows that are known since the runs were locked.
     """
     kinds: dict[type[Any], dict[UUID, Any]] = {}
     for run, ask in asks.items():
@@ -271,7 +271,7 @@ def _question(kind: type[Any], asks: Mapping[UUID, Any]) -> tuple[str, list[list
 
 
 def _rest(ask: ReadNodes, known: Mapping[str, Node], found: list[Node]) -> ReadNodes:
-    """Take what is known; answers what is still to be asked for."""
+    """Add the known nodes to `found`. Return the query for the others."""
     found += [known[label] for label in ask.labels if label in known]
     return ReadNodes(tuple(label for label in ask.labels if label not in known))
 
@@ -279,9 +279,8 @@ def _rest(ask: ReadNodes, known: Mapping[str, Node], found: list[Node]) -> ReadN
 class Columns:
     """Rows of a statement as one list for each column, by its name.
 
-    `unnest` fills up a list that is shorter than the others with NULLs. So a list is shortened
-    where the statement knows the value that a NULL stands for: the driver takes some time for each
-    value of a list.
+    `unnest` fills up a shorter list with NULLs. So a list is shortened where the statement knows
+    the value that a NULL stands for: the driver needs some time for each value of a list.
     """
 
     __slots__ = ("values",)
@@ -291,12 +290,12 @@ class Columns:
 
     @classmethod
     def of(cls, rows: Sequence[NamedTuple]) -> Columns:
-        """Transpose rows of one kind, of which there is at least one."""
+        """Transpose rows of one kind. There must be at least one."""
         columns = zip(*rows, strict=True)
         return cls(dict(zip(rows[0]._fields, map(list, columns), strict=True)))
 
     def collapse(self, *names: str) -> None:
-        """Send these columns as one value, if all values are the same: a NULL is the first one."""
+        """Send these columns as one value if all values are equal: a NULL is the first one."""
         for name in names:
             self.values[name] = collapse_constant(self.values[name])
 
@@ -314,7 +313,7 @@ class Columns:
                 del self.values[name][first:]
 
     def without_zeros(self) -> Columns:
-        """The columns that are not zero, false or NULL throughout."""
+        """Return the columns with a value that is not zero, false or NULL."""
         return Columns({name: values for name, values in self.values.items() if any(values)})
 
     def __iter__(self) -> Iterator[list[Any]]:
@@ -322,27 +321,27 @@ class Columns:
 
 
 def collapse_constant(values: list[Any]) -> list[Any]:
-    """One value instead of all, if all are the same."""
+    """Return one value instead of all, if all are equal."""
     return values[:1] if values and values.count(values[0]) == len(values) else values
 
 
 def drop_if_all_null(values: list[Any]) -> list[Any]:
-    """No value instead of all, if all are NULL."""
+    """Return no value instead of all, if all are NULL."""
     return values if any(value is not None for value in values) else []
 
 
 def read_edges(text: str) -> Edges:
-    """The children of a node. Many have the same."""
+    """Return the children of a node. Many nodes have the same."""
     return (_short_edges if len(text) < EDGES_SHORT else _long_edges)(text)
 
 
 def make_counts(total: int, succeeded: int, failed: int, skipped: int) -> ParentCounts:
-    """How parents have ended."""
+    """Return the counts of parents by the way they have ended."""
     return ParentCounts(total, succeeded, failed, skipped) if total else NO_PARENTS
 
 
 def read_node(row: Row) -> Node:
-    """A node from NODE_COLUMNS, which may be followed by others."""
+    """Return a node from NODE_COLUMNS. Other columns may follow."""
     (
         label, place, state, rule, total, succeeded, failed, skipped, edges, told, is_wanted, of,
         is_map, items, spawned, items_ended, items_lost, execution, reason, started_at, finished_at,
@@ -369,7 +368,7 @@ def _make_node(
     is_wanted: bool,
     others: tuple[Any, ...] | None,
 ) -> Node:
-    """A node from FEW_COLUMNS."""
+    """Return a node from FEW_COLUMNS."""
     parents = make_counts(total, succeeded, failed, skipped)
     known = label, place, NODE_STATES[state], RULES[rule], parents, read_edges(edges)
     if others is None:
@@ -379,7 +378,7 @@ def _make_node(
 
 
 def read_run(row: Row) -> Run:
-    """A run from RUN_COLUMNS."""
+    """Return a run from RUN_COLUMNS."""
     return Run(
         id=row["id"],
         total=row["total"],
@@ -396,25 +395,25 @@ def read_run(row: Row) -> Run:
     )
 
 
-# What decisions about runs come to, as rows that are added and changed.
+# Writes of decisions about runs, as rows that are added and changed.
 #
-# A run may have tens of thousands of nodes, and each is written three times: when it is made,
-# started and ended. The start is written with its execution, see `progress.py`; the usual end has
-# a statement of its own, which sends what it changes and nothing else.
+# A run may have tens of thousands of nodes, and each is written three times: when it is created,
+# started and ended. The start is written with its execution, see `progress.py`. The usual end has
+# a separate statement, which sends only the values that it changes.
 
 SUCCEEDED: Final = NODE_CODES[NodeState.SUCCEEDED]
-ALIKE_MIN: Final = 10  # ends that are worth a statement of their own
+ALIKE_MIN: Final = 10  # ends that are worth a separate statement
 
 Changed = tuple[UUID, Node, str | None]  # run, node, result
 New = tuple[UUID, NewNode, Mapping[str, str]]  # run, node, results by label
 
 
 def numbered(first: int, count: int) -> list[str]:
-    """So many parameters of a statement."""
+    """Return this number of parameters of a statement."""
     return [f"${number}" for number in range(first, first + count)]
 
 
-# Each row is found by itself, then changed where it lies: see `queue.BACK`. What is not sent
+# Each row is found separately, then changed in place: see `queue.BACK`. A value that is not sent
 # is zero, false or NULL.
 FOUND_NODES: Final = """
     WITH u AS MATERIALIZED (
@@ -439,7 +438,7 @@ SET_NODES: Final = """
            reason = u.reason, result = coalesce(u.result, n.result)
       FROM u WHERE n.ctid = u.place"""
 CHANGE_NODES: Final = f"{FOUND_NODES} {SET_NODES}"
-# Nodes of one run whose executions have ended alike.
+# Nodes of one run, with executions that have ended in the same way.
 END_NODES: Final = """
     UPDATE daybell.node n
        SET state = $5, told = $6, finished_at = $7, reason = $8, started_at = u.started_at,
@@ -463,7 +462,7 @@ SET_RUNS: Final = """
      WHERE r.ctid = u.place
     """
 CHANGE_RUNS: Final = SET_RUNS.format(*numbered(2, 10))
-# Both at once: most often a few nodes and one run.
+# Nodes and runs in one statement: most often a few nodes and one run.
 CHANGE_ALL: Final = f"{FOUND_NODES}, n AS ({SET_NODES}) {SET_RUNS.format(*numbered(20, 10))}"
 
 
@@ -475,7 +474,7 @@ async def write_steps(
     marked: Mapping[UUID, Mapping[str, Node]],
     seen: RowCache,
 ) -> None:
-    """Keep what has been decided about runs and their nodes. Those that are marked are written
+    """Write the decisions about runs and their nodes. Omit the marked nodes, which are written
     with their executions.
     """
     changed = [
@@ -503,7 +502,7 @@ async def write_steps(
 
 
 async def _end_nodes(tx: Tx, changed: Sequence[Changed], seen: RowCache) -> list[Changed]:
-    """Write usual ends, if there are many; answers the rest."""
+    """Write usual ends, if there are many. Return the rest."""
     alike: dict[tuple[Any, ...], list[Changed]] = {}
     rest: list[Changed] = []
     for one in changed:
@@ -551,7 +550,7 @@ async def _end_alike(tx: Tx, run: UUID, places: list[Ctid], *values: object) -> 
 
 
 async def add_nodes(tx: Tx, tenant: int, new: Iterable[New]) -> None:
-    """Keep new nodes: of a run that begins, or items of a mapped one."""
+    """Store new nodes: the nodes of a run that begins, or items of a mapped node."""
     columns = _new_columns(tenant, list(new)).without_zeros()  # which are the defaults
     await tx.copy_records_to_table(
         "node",
@@ -567,18 +566,18 @@ def _stamped(new: NewNode, now: Instant) -> NewNode:
 
 
 def changed_rows(run: UUID, nodes: Iterable[Node]) -> Columns:
-    """Nodes as CHANGE_NODES takes them, whose results stay."""
+    """Return nodes in the form that CHANGE_NODES takes. Their results stay."""
     return _changed_columns([(run, node, None) for node in nodes])
 
 
 def _is_usual_end(node: Node) -> bool:
-    """Whether it was started, and has ended with nothing left to do: all else is as it was."""
+    """Return whether a started node has ended without further work, and is otherwise unchanged."""
     is_ended = node.execution is not None and node.is_ended
     return is_ended and not node.is_map and not node.is_todo
 
 
 class ChangedNode(NamedTuple):
-    """A node as CHANGE_NODES takes it."""
+    """A node in the form that CHANGE_NODES takes."""
 
     run: UUID
     label: str
@@ -604,7 +603,7 @@ _CUT: Final = ChangedNode._fields[3:]
 
 
 def _changed_columns(changed: Sequence[Changed]) -> Columns:
-    """Columns for CHANGE_NODES. Nodes with counts come first, so that columns end behind them."""
+    """Return columns for CHANGE_NODES. Nodes with counts come first: columns end after them."""
     rich = [one for one in changed if not _has_few_counts(one[1])]
     plain = [one for one in changed if _has_few_counts(one[1])] if len(rich) < len(changed) else []
     columns = Columns.of([_changed_row(*one) for one in (*rich, *plain)])
@@ -643,7 +642,7 @@ def _changed_row(run: UUID, node: Node, result: str | None) -> ChangedNode:
 
 
 def _new_columns(tenant: int, new: Sequence[New]) -> Columns:
-    """New nodes. Those of a run that begins have no counts, times and results yet."""
+    """Return new nodes. Those of a run that begins have no counts, times and results yet."""
     nodes = [one.node for _, one, _ in new]
     columns = {
         "run": [run for run, _, _ in new],
@@ -688,7 +687,7 @@ def _written(edges: Edges) -> str:
 
 
 class ChangedRun(NamedTuple):
-    """A run as CHANGE_RUNS takes it."""
+    """A run in the form that CHANGE_RUNS takes."""
 
     id: UUID
     unended: int
@@ -720,17 +719,17 @@ def _run_row(step: Advance, now: Instant) -> ChangedRun:
 
 # Executions of nodes that have succeeded, with the nodes that end by it.
 #
-# A run may have tens of thousands of them. Where nobody wants the result, nodes with the same few
-# children come as one: how many there are, and where their rows lie. No more is read of the
-# others than is not known of all: they have started, as this execution, and nothing has changed
-# since.
+# A run may have tens of thousands of them. If no node needs their results, nodes with the same few
+# children become one group: their number and the places of their rows. Of the others, the store
+# reads only the columns that are not known of all: they have started, as this execution, and
+# nothing has changed since.
 
 STARTED: Final = NODE_CODES[NodeState.STARTED]
-EDGES_FEW: Final = 100  # characters: all these children are read at once
-MADE: Final = {"state": STATE_CODES[State.SUCCEEDED]}  # all that is asked of a row that was made
+EDGES_FEW: Final = 100  # characters: these children are read together
+MADE: Final = {"state": STATE_CODES[State.SUCCEEDED]}  # all that is read of a row that was made
 
 TOLD: Final = f"id, parent, node, {BEGAN}, finished_at, result"
-# As `read` takes them apart. Who was not met is asked for, and seen to be something else.
+# In the order in which `read` unpacks them. A node not met is queried, and proves to be different.
 MOVED: Final = f"""
     e AS MATERIALIZED (
       SELECT i.*, n.place, n.rule, n.total, n.succeeded, n.failed, n.skipped, n.edges, n.is_wanted,
@@ -753,7 +752,7 @@ MOVED: Final = f"""
 def read_ended_nodes(
     rows: Iterable[Row], moves: Sequence[Transition]
 ) -> tuple[dict[tuple[UUID, int], Any], dict[UUID, list[NodeEnd]], RowCache]:
-    """Which of these moves were made, what runs hear of it, and the nodes."""
+    """Return the moves that were made, the ends of nodes for their runs, and the nodes."""
     ended: set[UUID] = set()
     ends: dict[UUID, list[NodeEnd]] = {}
     seen = RowCache()
