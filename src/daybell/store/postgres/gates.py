@@ -1,7 +1,7 @@
 """Gates: admission of at most so many at a time.
 
-A gate's row is locked before anything behind it is touched, so whoever holds the lock may count.
-Only admitted executions are in the agenda; the others are parked, in the order they will get in.
+A transaction locks a gate's row before it changes anything behind it, so the lock's holder may
+count. Only admitted executions are in the agenda; the others are parked in order of admission.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from daybell.store.postgres.names import IN_LEASE
 from daybell.store.timeouts import Pace
 
 NO_LIMIT: Final = 2**31 - 1
-# One slot for each of these, for whoever defines a job or gives it a schedule.
+# One slot for each of these, for a caller that defines a job or gives it a schedule.
 MAKE_JOB_GATES: Final = """
     INSERT INTO daybell.gate (tenant, key, capacity)
     SELECT $1, key, 1 FROM unnest($2::text[]) u(key) ORDER BY key ON CONFLICT DO NOTHING
@@ -43,25 +43,25 @@ MAKE_JOB_GATES: Final = """
 
 
 def mark_claimable(tx: Tx, tenant: int, queues: Iterable[str]) -> None:
-    """Note that something can be claimed from these queues, once this is committed."""
+    """Note that executions can be claimed from these queues, once this is committed."""
     tx.after.claimable.update((tenant, queue) for queue in queues)
 
 
 async def mark_lanes_claimable(tx: Tx, tenant: int, lanes: Collection[int]) -> None:
-    """The same for lanes, which are known by their numbers to who has claimed from them."""
+    """Do the same for lanes. A process that has claimed from lanes knows their numbers."""
     known = await tx.pg.names.lane_rows(tx, lanes)
     mark_claimable(tx, tenant, (known[lane].queue for lane in lanes))
 
 
 def notify_claimable(pg: StoreContext, after: AfterCommit) -> None:
-    """Wake the workers that wait for these queues. After the commit."""
+    """Wake the workers that wait for these queues. Call this after the commit."""
     claimable, after.claimable = after.claimable, set()
     for tenant, queue in claimable:
         pg.notifier.touch(tenant, [queue], here=True)
 
 
 class GateRoom(msgspec.Struct):
-    """A locked gate, and what has been decided about it since."""
+    """A locked gate, and the decisions about it since it was locked."""
 
     capacity: int
     holders: int
@@ -77,7 +77,7 @@ class GateRoom(msgspec.Struct):
         return self.holders < self.capacity and self.waiting > 0
 
 
-# Keys sorted: two who lock several gates meet in the same order.
+# Keys sorted: two transactions that lock several gates use the same order.
 LOCK_SLOTS: Final = """
     SELECT key FROM daybell.gate WHERE tenant = $1 AND key = ANY($2::text[]) ORDER BY key FOR UPDATE
     """
@@ -90,7 +90,7 @@ MAKE_GATES: Final = """
 
 
 async def lock_gates(tx: Tx, tenant: int, keys: Collection[str]) -> None:
-    """Lock these gates until the transaction ends. Raises UsageError for a missing one."""
+    """Lock these gates until the transaction ends. Raise UsageError for a missing one."""
     found = {row["key"] for row in await tx.fetch(LOCK_SLOTS, tenant, sorted(keys))}
     missing = sorted(key for key in keys if key not in found)
     if not missing:
@@ -103,7 +103,7 @@ async def lock_gates(tx: Tx, tenant: int, keys: Collection[str]) -> None:
     await lock_gates(tx, tenant, missing)
 
 
-# A statement of its own, after the lock: the one that waited for it saw the tables before.
+# A separate statement, after the lock: the one that waited for the lock has an older snapshot.
 READ_GATE_ROOMS: Final = """
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now)
     SELECT g.key, g.capacity, g.holders, (SELECT now FROM t) AS now,
@@ -115,7 +115,7 @@ READ_GATE_ROOMS: Final = """
 
 
 async def read_gate_rooms(tx: Tx, tenant: int, keys: Collection[str]) -> dict[str, GateRoom]:
-    """What there is room for at these gates, which the caller has locked."""
+    """Return the room at these gates, which the caller has locked."""
     rows = await tx.fetch(READ_GATE_ROOMS, tenant, list(keys))
     return {
         row["key"]: GateRoom(row["capacity"], row["holders"], row["waiting"], row["now"])
@@ -124,8 +124,8 @@ async def read_gate_rooms(tx: Tx, tenant: int, keys: Collection[str]) -> dict[st
 
 
 # The parked rows that fit go to the agenda. run_at is raised to now, because a claimer that
-# keeps a lower bound must not miss a row that comes late. Who waits for dependencies as well
-# waits on, with the slot in hand.
+# keeps a lower bound must not miss a row that comes late. An execution that also waits for
+# dependencies continues to wait, and keeps its slot.
 ADMIT: Final = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
     p AS (
@@ -155,8 +155,8 @@ ADMIT: Final = f"""
 
 
 async def admit_gates(tx: Tx, tenant: int, keys: Collection[str], *, limit: int = NO_LIMIT) -> int:
-    """Let in what fits through these gates, which the caller has locked, and note in which
-    queues it is: whoever commits this says so.
+    """Admit the executions that these gates have room for, and note their queues. The caller has
+    locked the gates, and notifies these queues after its commit.
     """
     admitted = 0
     for key in sorted(keys):
@@ -166,8 +166,8 @@ async def admit_gates(tx: Tx, tenant: int, keys: Collection[str], *, limit: int 
     return admitted
 
 
-# One statement for all of them: the executions of a thousand jobs have a thousand gates. As a
-# scalar, the subquery is one probe for each, whatever the planner believes of who is parked.
+# One statement for all gates: the executions of a thousand jobs have a thousand gates. As a scalar,
+# the subquery is one probe for each, for any number of parked rows that the planner assumes.
 CHANGE_SLOTS: Final = """
     UPDATE daybell.gate g SET holders = g.holders + $3
      WHERE g.tenant = $1 AND g.key = ANY($2::text[])
@@ -177,19 +177,19 @@ CHANGE_SLOTS: Final = """
 
 
 async def take_slots(tx: Tx, tenant: int, slots: Mapping[str, int]) -> None:
-    """Count those who were let in by the holder of the lock himself."""
+    """Count the executions that the holder of the lock has admitted itself."""
     for count, keys in _by_count(slots).items():
         await tx.execute(CHANGE_SLOTS, tenant, keys, count)
 
 
 async def free_slots(tx: Tx, tenant: int, slots: Mapping[str, int]) -> None:
-    """Give back slots of locked gates, and let the next ones in."""
+    """Release slots of locked gates, and admit the next executions."""
     for count, keys in _by_count(slots).items():
         rows = await tx.fetch(CHANGE_SLOTS, tenant, keys, -count)
         await admit_gates(tx, tenant, [row["key"] for row in rows if row["is_wanted"]])
 
 
-# Gates where something waits that is due and there is room.
+# Gates with room, where a due execution waits.
 ADMITTABLE: Final = """
     SELECT DISTINCT g.tenant, g.key FROM daybell.gate g
       JOIN daybell.parked p ON p.tenant = g.tenant AND p.gate = g.key
@@ -216,22 +216,22 @@ async def _admit(pg: StoreContext, after: AfterCommit, gate: Row, limit: int) ->
 
 
 def _by_count(slots: Mapping[str, int]) -> dict[int, list[str]]:
-    """The gates for each number of slots; most often all have one."""
+    """Return the gates for each number of slots. Most often all have one."""
     gates: dict[int, list[str]] = {}
     for key, count in slots.items():
         gates.setdefault(count, []).append(key)
     return gates
 
 
-# How much a tenant may use.
+# Quotas of tenants.
 #
-# Whoever creates something for a tenant with quotas locks its row last, counts what there is
-# then, and commits or rolls back: of two at a time, the second counts what the first has made.
-# For tenants without quotas nothing is asked, but for a look at the row every few seconds.
+# A transaction that creates rows for a tenant with quotas locks the tenant's row last, counts the
+# existing rows, and commits or rolls back. Of two at a time, the second counts the rows of the
+# first. For tenants without quotas, the store only reads the row every few seconds.
 
 
 async def read_quotas(pg: StoreContext, tenant: int) -> Quotas:
-    """What a tenant may use, as of a few seconds ago; for who holds no connection."""
+    """Return the quotas of a tenant, as of a few seconds ago. The caller holds no connection."""
     known = pg.names.known_quotas(tenant)
     if known is None:
         async with pg.db.link() as link:
@@ -239,12 +239,12 @@ async def read_quotas(pg: StoreContext, tenant: int) -> Quotas:
     return known
 
 
-# The function that `daybell.enqueue` uses as well. It locks the tenant first.
+# The function that `daybell.enqueue` also uses. It locks the tenant first.
 CHARGE: Final = "SELECT quota, most, wait FROM daybell.charge($1, $2)"
 
 
 async def charge(tx: Tx, tenant: int, made: int) -> None:
-    """Count executions that this transaction has made. Raises QuotaExceeded."""
+    """Count executions that this transaction has made. Raise QuotaExceeded."""
     if made == 0:
         return
     row = await tx.fetchrow(CHARGE, tenant, made)
@@ -262,8 +262,8 @@ QUEUED_ROOM: Final = """
 
 
 async def queued_room(tx: Tx, tenant: int, *, lock: bool = False) -> int | None:
-    """How many more unfinished executions a tenant may have; None: as many as it likes. With
-    the tenant locked, it stays true until this transaction ends.
+    """Return the number of further unfinished executions that a tenant may have; None: unlimited.
+    If the tenant is locked, the number stays true until this transaction ends.
     """
     if (await tx.pg.names.quotas(tx, tenant)).queued is None:
         return None
@@ -276,11 +276,11 @@ TRY_TENANT: Final = f"{LOCK_TENANT} SKIP LOCKED"
 
 
 async def node_room(tx: Tx, tenant: int) -> float:
-    """How many executions of nodes this transaction may create; without a quota, infinite.
+    """Return the number of executions of nodes that this transaction may create; inf: no quota.
 
-    It never waits for the tenant's lock, which a caller's open transaction may have for long:
-    the ends of nodes are not to wait for that. Then there is no room for now, and the run is
-    driven again after the commit, or by upkeep.
+    It never waits for the tenant's lock. A caller's open transaction may hold the lock for long,
+    and the ends of nodes must not wait for it. Then there is no room for now, and the run is
+    continued after the commit, or by upkeep.
     """
     if (await tx.pg.names.quotas(tx, tenant)).queued is None:
         return inf
@@ -307,14 +307,14 @@ COUNT_JOBS: Final = "SELECT count(*) FROM daybell.job WHERE tenant = $1 AND dele
 
 
 async def count_new_jobs(tx: Tx, tenant: int, names: set[str]) -> int:
-    """How many of these are new, where that matters."""
+    """Return the number of new jobs among these, or 0 if the tenant has no quota of jobs."""
     if (await tx.pg.names.quotas(tx, tenant)).jobs is None:
         return 0
     return len(names) - await tx.fetchval(KNOWN_JOBS, tenant, list(names))
 
 
 async def charge_jobs(tx: Tx, tenant: int, made: int) -> None:
-    """Refuse jobs that this transaction has made if they are too many."""
+    """Refuse the jobs that this transaction has made, if they are too many."""
     if made == 0:
         return
     most = await tx.fetchval(LOCK_TENANT, tenant)
@@ -323,8 +323,8 @@ async def charge_jobs(tx: Tx, tenant: int, made: int) -> None:
         raise quota_error(name, "jobs", most=most, wait=JOBS_WAIT_SECONDS)
 
 
-# Whoever claims for a tenant with a quota waits here for the one before him, and then counts
-# what he has taken.
+# A claim for a tenant with a quota waits here for the claim before it. Then it counts the
+# executions that the other has taken.
 LOCK_RUNNING: Final = "SELECT running_max FROM daybell.tenant WHERE key = $1 FOR NO KEY UPDATE"
 COUNT_RUNNING: Final = f"""
     SELECT count(*) FROM (
@@ -335,40 +335,40 @@ COUNT_RUNNING: Final = f"""
 
 
 async def running_max(tx: Tx, tenant: int) -> int | None:
-    """How many executions of a tenant may run; nobody else claims any until this transaction
-    ends. None: as many as there are.
+    """Return the number of executions of a tenant that may run; None: unlimited. No other
+    transaction claims any until this one ends.
     """
     return await tx.fetchval(LOCK_RUNNING, tenant)
 
 
 async def claim_room(tx: Tx, tenant: int, limit: int, most: int) -> int:
-    """How many of these may be claimed."""
+    """Return the number of executions that may be claimed, at most `limit`."""
     return min(limit, most - await tx.fetchval(COUNT_RUNNING, tenant, most))
 
 
-# Open waits: what ends them, and what becomes of their executions then.
+# Open waits: their ends, and the effect on their executions.
 #
-# What ends a wait locks its execution first, and looks at the wait again under that lock. So does
-# a move to `waiting`: whichever comes second sees what the first has done.
+# A transaction that ends a wait locks its execution first, and reads the wait again under that
+# lock. So does a move to `waiting`: the second of the two sees the result of the first.
 
 WAIT: Final = STEP_CODES[StepKind.WAIT]
 WAITING: Final = STATE_CODES[State.WAITING]
 QUEUED: Final = STATE_CODES[State.QUEUED]
-# One row if the time of any wait is over, of no tenant: `expire` asks for it in passing.
+# One row, of no tenant, if the time of any wait is over. `expire` adds this to its own query.
 ANY_TIMED_OUT: Final = """
     SELECT NULL, NULL
      WHERE EXISTS (SELECT FROM daybell.wait WHERE timeout_at <= (SELECT daybell.now()))
 """
 
 
-# Who is in somebody's hands or can be claimed may be about to wait. That none of its waits is
-# open tells it that one has ended.
+# An execution that a worker holds or can claim may be about to wait. If none of its waits is
+# open, it knows that one has ended.
 LOCK_LIVE_ONES: Final = f"""
     SELECT id, state <> {WAITING} AND run_at <= daybell.now() AS may_run FROM daybell.live
      WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
      ORDER BY id FOR UPDATE
     """
-# Statements of their own, after the lock: the one that waited for it saw the tables before.
+# Separate statements, after the lock: the one that waited for the lock has an older snapshot.
 HAVE_WAITS: Final = (
     "SELECT execution FROM daybell.wait WHERE tenant = $1 AND execution = ANY($2::uuid[])"
 )
@@ -379,8 +379,8 @@ OPEN_WAITS: Final = """
 
 
 async def requeue_ended_waits(tx: Tx, tenant: int, moves: list[Transition]) -> list[Transition]:
-    """Moves as they are made: what says that it waits for an event, which has come, is queued
-    instead.
+    """Return the moves to make. A move that would wait for an event that has already come is
+    queued instead.
     """
     ids = sorted(move.id for move in moves if is_for_event(move))
     if not ids:
@@ -395,7 +395,7 @@ async def requeue_ended_waits(tx: Tx, tenant: int, moves: list[Transition]) -> l
     ]
 
 
-# Each is found by itself, then changed where it lies: nobody else writes it under this lock.
+# Each row is found separately, then changed in place: no other transaction writes it meanwhile.
 END_STEPS: Final = f"""
     WITH u AS MATERIALIZED (
       SELECT x.place FROM unnest($2::uuid[], $3::int[]) u(execution, n),
@@ -407,7 +407,7 @@ END_STEPS: Final = f"""
       FROM u WHERE s.ctid = u.place
     """
 # run_at is raised to now, because a claimer that keeps a lower bound must not miss a row that
-# comes late. Whoever does not wait is on its way anyway.
+# comes late. An execution that does not wait needs no change.
 END_WAITS: Final = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
     w AS (
@@ -435,8 +435,8 @@ async def end_waits(
     result: str | None = None,
     event: int | None = None,
 ) -> tuple[int, list[str]]:
-    """End the first wait of each of these executions of which that is true. Answers how many,
-    and the queues in which something can be claimed now.
+    """End the first wait of each of these executions for which `is_over` is true. Return their
+    number, and the queues from which executions can be claimed now.
     """
     rows = await tx.fetch(LOCK_LIVE_ONES, tenant, sorted(ids))
     locked = {row["id"]: row["may_run"] for row in rows}
@@ -460,12 +460,12 @@ async def end_waits(
     return len(firsts), [row["queue"] for row in rows]
 
 
-# The subselect, unlike the function itself, can be looked up in the index.
+# The index can look up the subselect, but not the function itself.
 TIMED_OUT: Final = """
     SELECT tenant, execution FROM daybell.wait WHERE timeout_at <= (SELECT daybell.now())
      ORDER BY timeout_at, execution, n LIMIT $1
     """
-# Their executions have ended; one that came back in this moment would not wait any more.
+# Their executions have ended. One that came back at this moment would no longer wait.
 REMOVE_TIMED_OUT: Final = """
     DELETE FROM daybell.wait w
      WHERE w.tenant = $1 AND w.execution = ANY($2::uuid[])
@@ -503,17 +503,17 @@ def _is_timed_out(wait: Row) -> bool:
     return wait["timeout_at"] is not None and wait["timeout_at"] <= wait["now"]
 
 
-# Upkeep of gates: correct their counts, and remove unused ones.
+# Upkeep of gates: correct their counts, and remove unused gates.
 
 REMOVED_GATES_MAX: Final = 1000
-# Whoever found a job alive and enqueues it has come to its gate by then.
+# A caller that found the job alive and enqueues it has reached its gate by then.
 DELETED_SECONDS: Final = 3600.0
 
 
-# In one look, so that a slot that is given or taken meanwhile is seen on both sides or on none.
-# FULL JOIN, because it can only be hashed or merged: with 100,000 gates a nested loop would take
-# minutes, and the planner takes `live` to be as small as it was when it was analysed. A condition
-# that is false for a missing gate would turn it into a LEFT JOIN.
+# One statement, so that both sides see a slot that is released or taken meanwhile, or neither does.
+# FULL JOIN, because it can only be hashed or merged. With 100,000 gates a nested loop would take
+# minutes, and the planner assumes that `live` is as small as when it was analysed. A condition that
+# is false for a missing gate would turn it into a LEFT JOIN.
 MISCOUNTS: Final = """
     WITH i AS (
       SELECT v.tenant, v.gate AS key, count(*) AS n FROM daybell.live v
@@ -550,7 +550,7 @@ async def recount_gates(pg: StoreContext) -> tuple[Miscount, ...]:
 
 
 async def _recount(pg: StoreContext, after: AfterCommit, row: Row) -> Miscount | None:
-    """Count one gate anew, under its lock: nobody gets in or out meanwhile."""
+    """Count one gate again under its lock: no execution enters or leaves meanwhile."""
     async with pg.transaction(after=after) as tx:
         await lock_gates(tx, row["tenant"], [row["key"]])
         now = await tx.fetchrow(MISCOUNTS, row["tenant"], row["key"])
@@ -562,7 +562,7 @@ async def _recount(pg: StoreContext, after: AfterCommit, row: Row) -> Miscount |
         return _miscount(now)
 
 
-# The jobs first, as whoever defines them does: one that is coming back is locked, and stays.
+# Jobs first, as when a caller defines them. A job that is coming back is locked; its gate stays.
 OF_DELETED: Final = """
     SELECT j.tenant, 'job:' || j.name AS key FROM daybell.job j
      WHERE j.deleted_at < $1 AND EXISTS (
@@ -586,7 +586,7 @@ LOCK_IDLE: Final = """
      WHERE (g.tenant, g.key) IN (SELECT * FROM unnest($1::int[], $2::text[])) AND g.holders = 0
      ORDER BY g.tenant, g.key FOR UPDATE SKIP LOCKED
     """
-# A statement of its own, after the lock: who was parked just before is seen by this one.
+# A separate statement, after the lock: it sees the executions that were parked just before.
 REMOVE_IDLE: Final = """
     DELETE FROM daybell.gate g
      WHERE (g.tenant, g.key) IN (SELECT * FROM unnest($1::int[], $2::text[])) AND g.holders = 0
@@ -597,8 +597,8 @@ REMOVE_IDLE: Final = """
 
 
 async def remove_gates(pg: StoreContext, now: Instant) -> int:
-    """Remove gates that made themselves, when nobody is inside or waits, and no job or
-    schedule needs them. Who comes to one that is gone makes it again.
+    """Remove automatically created gates that no execution uses or waits for, and that no job or
+    schedule needs. A transaction that needs a removed gate creates it again.
     """
 
     async def work() -> int:

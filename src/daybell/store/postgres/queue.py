@@ -66,7 +66,7 @@ from daybell.store.postgres.progress import (
 from daybell.store.postgres.run_rows import RowCache, drop_if_all_null
 from daybell.store.wakeups import SOON_SECONDS
 
-# Claims: due executions into a worker's hands.
+# Claims: a worker takes due executions.
 
 LIVE_WORKER: Final = WORKER_CODES[WorkerState.LIVE]
 
@@ -87,9 +87,9 @@ CLAIMED_COLUMNS: Final = (
 
 CLAIMED_WIDTH: Final = 22
 
-# LATERAL looks at one lane and priority after the other and stops at the limit: nothing is sorted,
-# whatever the backlog, and rows of the future are never stepped over. The subselects for `now` are
-# evaluated once and can be used by the index, which a volatile function cannot.
+# LATERAL reads one lane and priority after the other and stops at the limit. So it sorts nothing,
+# with any backlog, and never steps over rows of the future. The subselects for `now` are evaluated
+# once. The index can use them, but not a volatile function.
 ONE_KIND: Final = """
         SELECT x.ctid
           FROM unnest($5::int[], $6::text[], $7::smallint[], $8::float8[])
@@ -99,7 +99,7 @@ ONE_KIND: Final = """
                            AND a.run_at <= (SELECT now FROM t)
                            AND a.run_at >= q.bound * (SELECT is_bounded FROM t)
                          ORDER BY a.run_at, a.id LIMIT $4 FOR UPDATE SKIP LOCKED) x"""
-# Kinds of one queue share its order: their lanes are merged, at most a page of each.
+# Kinds of one queue share its order. Their lanes are merged, at most a page of each.
 SEVERAL_KINDS: Final = """
         SELECT x.ctid
           FROM (SELECT queue, priority, array_agg(lane) AS lanes, array_agg(bound) AS bounds
@@ -115,16 +115,16 @@ SEVERAL_KINDS: Final = """
                                          ORDER BY a.run_at, a.id LIMIT $4
                                            FOR UPDATE SKIP LOCKED) y
                          ORDER BY y.run_at, y.id LIMIT $4) x"""
-# Lanes that nobody has used are neither made nor asked for. So the claim itself looks for those
-# that its process does not know yet; if there are any, or a quota that it does not know of, it
-# takes nothing and is asked again.
+# Unused lanes are neither created nor read. So the claim itself looks for lanes that its process
+# does not know yet. If it finds any, or a quota that the process does not know, it takes nothing,
+# and the store repeats it.
 # `$13` is the snapshot of the claim that set the bounds. Transactions below `$14` were open in it
 # for so long that their rows may lie below the bounds; without any, `$13` is null. `is_bounded` is
-# 0 as soon as one of them has ended. Those from the snapshot's xmax on are not listed in it, so a
-# later xmax counts as an end.
+# 0 as soon as one of them has ended. The snapshot does not list those from its xmax on, so a later
+# xmax counts as an end.
 # The last row describes the claim as a whole: columns that repeat in every row take time to read.
-# `= ANY(ARRAY(…))` looks into `live` by its key, whatever the planner believes of the table's
-# size; a join could be planned as a scan of it.
+# `= ANY(ARRAY(…))` reads `live` by its key, for any table size that the planner assumes. The
+# planner could choose a scan of the table for a join.
 CLAIM: Final = f"""
     WITH t AS MATERIALIZED (
       SELECT daybell.now() AS now,
@@ -186,7 +186,7 @@ CLAIM_SEVERAL: Final = CLAIM.format(found=SEVERAL_KINDS)
 
 
 class ClaimRequest(NamedTuple):
-    """What a claim asks for."""
+    """The arguments of a claim."""
 
     tenant: str
     worker: UUID
@@ -212,14 +212,14 @@ async def claim(
     )
     claim = await _take(pg, asked)
     if claim is None:
-        # On another connection, after the first was given back: who waits must hold none.
+        # On another connection, after the first was released: a caller that waits must hold none.
         claim = await _recall(pg, asked)
     return claim
 
 
 async def _take(pg: StoreContext, asked: ClaimRequest) -> Claim | None:
-    """Claim, unless the lease has been used before: None."""
-    # One for each queue, so that it is known by name; the others are made by who fills them.
+    """Claim. Return None if the lease has been used before."""
+    # One for each queue, to know it by name. Transactions that fill the others create them.
     key, _ = await pg.names.lanes(asked.tenant, asked.queues, asked.kinds[:1])
     while True:
         is_limited = key in pg.limited_tenants
@@ -241,7 +241,7 @@ async def _take(pg: StoreContext, asked: ClaimRequest) -> Claim | None:
 
 
 async def _room(tx: Tx, tenant: int, limit: int) -> int:
-    """How many may be claimed of a tenant with a quota, if it still has one."""
+    """Return the number of executions that may be claimed of a tenant, if it still has a quota."""
     most = await running_max(tx, tenant)
     if most is None:
         tx.pg.limited_tenants.discard(tenant)
@@ -258,7 +258,7 @@ async def _ask(
     *,
     is_limited: bool,
 ) -> list[Row] | None:
-    """Take what is due, at most so many. None: the lease has taken something already."""
+    """Take due executions, at most `room`. Return None if the lease has taken some already."""
     bounds = _bounds_of(tx.pg, tenant, asked)
     done = tx.take_done_leases()
     try:
@@ -281,7 +281,7 @@ async def _ask(
         )
     except asyncpg.UniqueViolationError:
         tx.restore_leases()
-        return None  # its own twin, under way when we looked, has taken something after all
+        return None  # the same claim, in progress when we looked, has taken executions after all
     state = rows[-1]["worker_state"]
     if state is None or WORKER_STATES[state] == "dead":
         raise dead_worker(asked.worker)
@@ -297,7 +297,7 @@ async def _taken(
     head: Row,
     rows: list[Row],
 ) -> Claim:
-    """Return the claim that these rows make."""
+    """Return the claim that consists of these rows."""
     if room > 0:
         bounds = _bounds_of(tx.pg, key, asked)
         bounds.move(head, rows, lanes=lanes, limit=room)
@@ -345,11 +345,11 @@ async def _recall(pg: StoreContext, asked: ClaimRequest) -> Claim:
 async def claimed_from(
     tx: Tx, tenant: str, rows: Sequence[Row], *, lease: UUID | None = None
 ) -> list[Claimed]:
-    """Rows that begin with CLAIMED_COLUMNS, as workers know them."""
+    """Return rows that begin with CLAIMED_COLUMNS in the form that workers use."""
     if not rows:
         return []
-    # Most often all are of one job and lane, as the first and the last: others are looked up
-    # when they turn up.
+    # Most often all are of one job and lane, that of the first and the last. Others are looked up
+    # when they occur.
     ends = rows[0], rows[-1]
     jobs = await tx.pg.names.job_names(tx, [row["job"] for row in ends])
     lanes = await tx.pg.names.lane_rows(tx, [row["lane"] for row in ends])
@@ -364,7 +364,7 @@ async def claimed_from(
 
 
 def keep_leases(pg: StoreContext, worker: UUID, leases: Collection[UUID]) -> None:
-    """Count no longer what the worker does not know any more."""
+    """Stop counting leases that the worker no longer knows."""
     known = set(leases)
     for owner, lease in [key for key in pg.open_leases if key[0] == worker]:
         if lease not in known:
@@ -372,7 +372,7 @@ def keep_leases(pg: StoreContext, worker: UUID, leases: Collection[UUID]) -> Non
 
 
 def settle_leases(pg: StoreContext, worker: UUID, left: Mapping[UUID, int]) -> None:
-    """So many executions of these leases have left the worker's hands just now."""
+    """Subtract the executions of these leases that the worker no longer holds."""
     for lease, count in left.items():
         rest = pg.open_leases.get((worker, lease))
         if rest is None:
@@ -406,7 +406,7 @@ async def _next_due(tx: Tx, tenant: int, lanes: Lanes, *, after: Instant) -> Ins
 
 
 def dead_worker(worker: UUID) -> LeaseLost:
-    """What a worker hears that is not known, or not alive any more."""
+    """Return the error for a worker that is unknown or no longer alive."""
     return LeaseLost(
         f"worker {worker} is not registered or was declared dead; it must start anew with a new id"
     )
@@ -419,7 +419,7 @@ def _claimed(
     jobs: Mapping[int, str],
     lanes: Mapping[int, LaneRow],
 ) -> Claimed:
-    # Unpacked at once, and put together by position: by name, both take twice as long.
+    # Unpack all columns at once, and build by position: by name, both take twice as long.
     (
         id, attempt, job, version, lane_key, priority, args, failures, crashes, created_at, run_at,
         expires_at, scheduled_for, retries, timeout, checkpoint, gate, cancel_requested_at,
@@ -455,12 +455,12 @@ def _claimed(
     )
 
 
-# The statements that move running executions, each fenced by what the worker holds.
+# The statements that move running executions. Each is fenced by the executions of the worker.
 
-# What the worker holds under the leases it names ($2 worker, $3 leases), and of what it says it
-# moves ($4 ids, $5 attempts, $6 which of the leases) that which it really holds so: the guard of
-# every move. `IS TRUE` keeps these hashed lookups; as joins they would follow what the planner
-# believes of the table's size at the time.
+# The executions that the worker ($2) holds under the leases it names ($3), and of the ones it says
+# it moves ($4 ids, $5 attempts, $6 which of the leases) those that it really holds so: the guard of
+# every move. `IS TRUE` keeps these hashed lookups. As joins they would depend on the table's size
+# that the planner assumes at the time.
 HELD: Final = """
     h AS MATERIALIZED (
       SELECT x.id, x.attempt, array_position($3::uuid[], l.id) AS place
@@ -469,9 +469,9 @@ HELD: Final = """
     m AS MATERIALIZED (
       SELECT u.id, u.attempt FROM unnest($4::uuid[], $5::int[], $6::int[]) u(id, attempt, place)
        WHERE ((u.id, u.attempt, u.place) IN (SELECT id, attempt, place FROM h)) IS TRUE)"""
-# A run that has begun (state 5) is in nobody's hands, although a lease may still name it.
+# No worker holds a run that has begun (state 5), although a lease may still name it.
 IS_HELD: Final = "((v.id, v.attempt) IN (SELECT id, attempt FROM m)) IS TRUE AND v.state <> 5"
-# Not to be looked up in an index: others have nodes of the same run.
+# This must not be an index lookup: other workers have nodes of the same run.
 IS_NODE_OF_THESE: Final = "v.node IS NOT NULL AND (v.parent = ANY($11::uuid[])) IS TRUE"
 IS_UNLINKED: Final = "v.gate IS NULL AND v.schedule IS NULL AND v.node IS NULL"
 OVER: Final = "o AS (DELETE FROM daybell.lease WHERE id = ANY($7::uuid[]) AND worker = $2)"
@@ -480,7 +480,7 @@ _by_id: Final = attrgetter("id.int")
 
 
 class MoveBatch:
-    """Moves of one worker that go together."""
+    """Moves of one worker that are made together."""
 
     def __init__(self, tenant: str, worker: UUID, moves: list[Transition]) -> None:
         self.tenant = tenant
@@ -492,12 +492,12 @@ class MoveBatch:
         return MoveBatch(self.tenant, self.worker, moves)
 
     def guard(self, tenant: int) -> tuple[object, ...]:
-        """The first six parameters of every statement here."""
+        """Return the first six parameters of every statement here."""
         return (tenant, self.worker, list(self.leases), *fence_columns(self.moves, self.leases))
 
 
 # FULL JOIN, because it can only be hashed or merged: a nested loop over two lists of 500 would
-# be 250,000 comparisons, and the planner takes both lists to be short.
+# be 250,000 comparisons, and the planner assumes that both lists are short.
 TAKEN_OUT: Final = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now), {HELD},
     d AS (
@@ -518,7 +518,7 @@ PUT_AWAY: Final = f"""
 
 SUCCEED: Final = f"{TAKEN_OUT} {PUT_AWAY}"
 
-# The same where gates and schedules are locked; and for nodes of runs that there are.
+# The same where gates and schedules are locked, and for nodes of existing runs.
 SUCCEED_LINKED: Final = f"""
     {TAKEN_OUT.replace(IS_UNLINKED, "v.node IS NULL")} {PUT_AWAY} RETURNING {TOLD}
     """
@@ -532,7 +532,7 @@ SUCCEED_NODES: Final = f"""
 async def succeed_moves(
     tx: Tx, tenant: int, batch: MoveBatch, *, over: list[UUID] | None = None
 ) -> bool:
-    """The plain way. False: not all were made here, and each has to be looked at."""
+    """Make plain successes. Return False if not all were made: the caller has to check each."""
     done = tx.take_done_leases() if over is None else over
     answer = await tx.execute(SUCCEED, *_succeeding(tenant, batch, done))
     return int(answer.rpartition(" ")[2]) == len(batch.moves)
@@ -546,7 +546,7 @@ async def _succeed_linked(
     over: list[UUID] | None,
     *more: Any,
 ) -> list[Row]:
-    """The same for what means something to others, as far as it succeeded."""
+    """Do the same for successes that a gate, a schedule or a run waits for."""
     moves = [move for move in batch.moves if move.target is State.SUCCEEDED]
     if not moves:
         return []
@@ -555,8 +555,8 @@ async def _succeed_linked(
     return rows
 
 
-# Where cancelling was asked for, that is what it ends as. A dead one goes where people look; of
-# a node's, that is the run.
+# An execution with a cancellation request ends as cancelled. A dead one goes to the table that
+# users inspect. For the execution of a node, users inspect the run.
 END: Final = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now), {HELD},
     d AS (
@@ -602,8 +602,8 @@ async def end_moves(
     is_linked: bool = False,
     runs: Iterable[UUID] = (),
 ) -> dict[Fence, Row]:
-    """Ends. What a gate or a schedule waits for is left out, unless they are locked, and nodes
-    of runs that are not among these, which are.
+    """Make ends. Omit those that a gate or a schedule waits for, unless these are locked, and
+    nodes of runs that are not among `runs`, which are locked.
     """
     moves, done = batch.moves, tx.take_done_leases() if over is None else over
     rows = await tx.fetch(
@@ -631,7 +631,7 @@ async def end_linked(
     tx: Tx, tenant: int, batch: MoveBatch, *, over: list[UUID] | None = None
 ) -> dict[Fence, Row]:
     """End executions that a gate, a schedule or a run waits for, in the order of `LockPlan`: nodes
-    before the locks for which others of the same run may be waiting.
+    before the locks that other nodes of the same run may wait for.
     """
     nodes = [move for move in batch.moves if move.run is not None]
     others = [move for move in batch.moves if move.run is None]
@@ -686,7 +686,7 @@ async def _move_others(
     return made
 
 
-# Each row is found and locked by itself, then changed where it lies.
+# Each row is found and locked separately, then changed in place.
 BACK: Final = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now), {HELD},
     u AS MATERIALIZED (
@@ -804,7 +804,7 @@ async def report(
 
 
 def _succeeding(tenant: int, batch: MoveBatch, done: list[UUID]) -> tuple[object, ...]:
-    """What SUCCEED takes."""
+    """Return the parameters of SUCCEED."""
     moves = batch.moves
     return (
         *batch.guard(tenant),
@@ -817,7 +817,7 @@ def _succeeding(tenant: int, batch: MoveBatch, done: list[UUID]) -> tuple[object
 
 def _kept_results(moves: Sequence[Transition]) -> list[str | None]:
     results = [move.result for move in moves]
-    # Most are far too short to need counting in bytes.
+    # Most results are far too short to need a count of bytes.
     if any(result is not None and len(result) > RESULT_BYTES_MAX // 4 for result in results):
         for result in results:
             if result is not None and (fault := checks.size_fault(result, RESULT_BYTES_MAX)):
@@ -828,7 +828,7 @@ def _kept_results(moves: Sequence[Transition]) -> list[str | None]:
 def fence_columns(
     moves: Sequence[Claimed | Transition | Report | NewLogPart | NewStep], leases: Iterable[UUID]
 ) -> tuple[list[UUID], list[int], list[int]]:
-    """Ids, attempts, and the places of their leases in the list of leases, from 1."""
+    """Return ids, attempts, and the places of their leases in the list of leases, from 1."""
     places = {lease: place for place, lease in enumerate(leases, 1)}
     one = len(places) == 1
     which = [1] * len(moves) if one else [places[move.lease] for move in moves]
@@ -838,7 +838,7 @@ def fence_columns(
 def count_by_lease(
     moves: Sequence[Claimed | Transition | Report | NewLogPart | NewStep],
 ) -> dict[UUID, int]:
-    """How many moves there are of each lease. They come in runs that share the very same object."""
+    """Count the moves of each lease. Moves of one lease are adjacent and share the same object."""
     counts: dict[UUID, int] = {}
     start = 0
     for end in range(1, len(moves) + 1):
@@ -853,11 +853,11 @@ CANCELLED: Final = STATE_CODES[State.CANCELLED]
 ROUNDS_MAX: Final = 6
 NO_LINKS: Final[EndLinks] = (None, None, None)
 
-# The number in an id: numbers compare ten times faster than ids, and in the same order.
+# Moves are sorted by the number in an id: it compares ten times faster, in the same order.
 
 
 class Way(Enum):
-    """Which statements a move takes."""
+    """The kinds of statements that a move may take."""
 
     SUCCEED = "the plain end"
     END = "any other end"
@@ -882,7 +882,7 @@ async def apply(
     first, later = _distinct(transitions)
     verdicts: list[Verdict] = []
     for way, moves in _by_way(first, wait=wait):
-        # What has succeeded is not looked at one by one: if it cannot be kept, it shows.
+        # Successes are not checked one by one: the database refuses one that cannot be stored.
         faults = _faults(move for move in moves if move.target is not State.SUCCEEDED)
         sound = [move for move in moves if move.id not in faults] if faults else moves
         if sound:
@@ -898,7 +898,7 @@ async def apply(
 async def _apply(
     pg: StoreContext, tenant: str, worker: UUID, moves: list[Transition], way: Way
 ) -> list[Verdict]:
-    """Make moves of one kind; a batch with a row that cannot be kept is halved to find it."""
+    """Make moves of one kind. Halve a batch with a row that cannot be stored, to find it."""
     try:
         return await pg.db.settled(lambda: _make(pg, tenant, worker, moves, way))
     except UsageError as error:
@@ -921,13 +921,13 @@ async def _refuse(pg: StoreContext, batch: MoveBatch, faults: Mapping[UUID, str]
 async def _make(
     pg: StoreContext, tenant: str, worker: UUID, moves: list[Transition], way: Way
 ) -> list[Verdict]:
-    """Make moves of one kind. Moves that were not made and still can be are made another way: a
-    row was cancelled in the meantime, or changed between the read and the lock.
+    """Make moves of one kind. Moves that were not made and still can be are made in another way:
+    a row was cancelled meanwhile, or changed between the read and the lock.
     """
     verdicts: list[Verdict] = []
     todo = [(way, moves)]
     for _ in range(ROUNDS_MAX):
-        again: dict[Transition, bool] = {}  # whether cancelling was requested meanwhile
+        again: dict[Transition, bool] = {}  # True: cancellation was requested meanwhile
         for one_way, some in todo:
             ruled, left = await _make_once(pg, MoveBatch(tenant, worker, some), one_way)
             verdicts += ruled
@@ -942,7 +942,7 @@ async def _make(
 async def _make_once(
     pg: StoreContext, batch: MoveBatch, way: Way
 ) -> tuple[list[Verdict], dict[Transition, bool]]:
-    """Make moves in one transaction. Second: moves that still can be made, see `_judge`."""
+    """Make moves in one transaction. Also return moves that still can be made, see `_judge`."""
     make, is_single = _STATEMENTS[way]
     async with pg.autocommit() if is_single else pg.transaction() as tx:
         key = await pg.names.tenant(tx, batch.tenant)
@@ -954,7 +954,7 @@ async def _make_once(
     if way is not Way.UNLOCKED:
         await after_commit(pg, tx.after, key)
         return await _judge(pg, batch, made)
-    notify_after_commit(pg, tx.after)  # locked runs are left to upkeep
+    notify_after_commit(pg, tx.after)  # upkeep continues locked runs
     verdicts, busy = await _judge(pg, batch, made)
     return verdicts + [Verdict(move.id, move.attempt, Ruling.BUSY) for move in busy], {}
 
@@ -993,7 +993,7 @@ async def _make_unlocked(tx: Tx, tenant: int, batch: MoveBatch) -> dict[Fence, R
 
 
 class _Statements(NamedTuple):
-    """The statements of a way."""
+    """The statements of one way."""
 
     # Returns the rows of the moves that were made; None: all were made as asked.
     make: Callable[[Tx, int, MoveBatch], Awaitable[dict[Fence, Row] | None]]
@@ -1013,9 +1013,9 @@ _STATEMENTS: Final = {
 async def _judge(
     pg: StoreContext, batch: MoveBatch, made: dict[Fence, Row]
 ) -> tuple[list[Verdict], dict[Transition, bool]]:
-    """Say what became of each move that was not simply made.
+    """Return the verdict on each move that was not made as requested.
 
-    Second: moves that still can be made, and whether cancelling was requested meanwhile.
+    Also return moves that still can be made; True: cancellation was requested meanwhile.
     """
     verdicts: list[Verdict] = []
     doubtful: list[Transition] = []
@@ -1037,7 +1037,7 @@ async def _judge(
         rows = await tx.fetch(CURRENT, key, [move.id for move in doubtful])
     current = {row["id"]: row["attempt"] for row in rows}
     again = {
-        # With the links that it has, which whoever claimed it may not have known.
+        # With its current links, which the claiming worker may not have known.
         replace(move, gate=row["gate"], schedule=row["schedule"], run=row["run"]): row[
             "is_cancelling"
         ]
@@ -1089,7 +1089,7 @@ async def _still_held(tx: Tx, tenant: int, batch: MoveBatch) -> dict[Fence, Row]
 
 
 def _distinct(moves: Sequence[Transition]) -> tuple[list[Transition], list[Transition]]:
-    """The first move of each execution, in one order of locks for everybody; and later ones."""
+    """Return the first move of each execution, in the common order of locks, and later moves."""
     ordered = sorted(moves, key=_by_id)
     if len(set(map(_by_id, ordered))) == len(ordered):
         return ordered, []
@@ -1109,7 +1109,7 @@ def _by_way(
     wait: bool,
     cancelled: Collection[UUID] = (),
 ) -> Iterator[tuple[Way, list[Transition]]]:
-    """Sort moves by the statements they take; where cancelling was requested, all are ends."""
+    """Group moves by their statements. With a cancellation request, every move is an end."""
     if not wait:
         yield Way.UNLOCKED, list(moves)
         return
