@@ -35,24 +35,24 @@ from daybell.store.admin import PendingEntry
 from daybell.store.shares import Holder, Shares, current_holder, set_holder
 from daybell.store.timeouts import PATIENT, Pace, Timeouts, timeouts_for
 
-# The server behind a connection: is it the newest primary that this process has seen?
+# The check that a server is the newest primary that this process has seen.
 #
-# After a failover the old primary may come back and still take writes: a host of the URL, a name
+# After a failover the old primary may come back and still accept writes: a host of the URL, a name
 # or an address leads to it again. Work that it accepts is lost when it is rebuilt as a standby.
-# Each promotion starts a new timeline of the same cluster, so a connection is refused if its
+# Each promotion starts a new timeline of the same cluster. So the store refuses a connection if its
 # server is
 #
 # - on a lower timeline than one that this process has used, - of another cluster (its system
-# identifier differs), or - in recovery: a standby takes no writes.
+# identifier differs), or - in recovery: a standby accepts no writes.
 #
-# The memory is that of the process, shared by all its stores with the same URL. A process that
-# starts anew and reaches only the old primary cannot tell: nothing there knows of the promotion.
+# The memory is per process: all its stores with the same URL share it. A new process that reaches
+# only the old primary cannot detect this: the old primary does not know of the promotion.
 
 logger = logging.getLogger("daybell.store")
 
 _driver: Any = asyncpg  # it has no types of its own
 
-# pg_control_checkpoint() names the new timeline only after the first checkpoint; the name of the
+# pg_control_checkpoint() names the new timeline only after the first checkpoint. The name of the
 # current WAL file has it at once. Every role may call these functions, but not every service that
 # speaks PostgreSQL's protocol has them.
 _TIMELINE: Final = (
@@ -77,13 +77,13 @@ class Lineage:
         self.is_unsupported = False  # the service has no timelines to compare
 
     async def check(self, link: Any) -> None:
-        """Raise Unavailable unless the server is the newest primary. Takes one round trip."""
+        """Raise Unavailable unless the server is the newest primary. This takes one round trip."""
         if not self.is_unsupported:
             await self._compare(link)
 
     async def check_with(self, link: Any, condition: str) -> bool:
-        """Check the server, and return whether a condition holds, in one round trip. Raises the
-        driver's error if one of them cannot be asked.
+        """Check the server, and return whether a condition holds, in one round trip. Raise the
+        driver's error if one of the two queries fails.
         """
         holds, cluster, timeline = await read_row(link, f"{condition}, {IDENTITY}")
         self.accept(int(cluster), int(timeline or "0", 16), where=_server_address(link))
@@ -106,7 +106,7 @@ class Lineage:
 
     async def _compare(self, link: Any) -> None:
         try:
-            # Refused by a service without these functions, it must not end the transaction.
+            # A service without these functions refuses it. This must not end the transaction.
             async with link.transaction() if link.is_in_transaction() else nullcontext():
                 cluster, timeline = await read_row(link, IDENTITY)
         except _UNSUPPORTED as error:
@@ -116,7 +116,7 @@ class Lineage:
         self.accept(int(cluster), int(timeline or "0", 16), where=_server_address(link))
 
     def accept(self, cluster: int, timeline: int, *, where: str) -> None:
-        """Remember a server that is newer than all before; raise Unavailable if it is not to be
+        """Remember a server that is newer than all before. Raise Unavailable if it must not be
         used. Timeline 0 is that of a standby.
         """
         if not timeline:
@@ -142,11 +142,11 @@ class Lineage:
 
 
 _LINEAGES: WeakValueDictionary[str, Lineage] = WeakValueDictionary()
-_LOCK = Lock()  # a worker's lease is kept by a thread with a store of its own
+_LOCK = Lock()  # a thread with a separate store keeps a worker's lease
 
 
 def lineage_of(url: str) -> Lineage:
-    """The lineage that all stores of this process with the same URL share."""
+    """Return the lineage that all stores of this process with the same URL share."""
     with _LOCK:
         return _LINEAGES.setdefault(url, Lineage())
 
@@ -160,8 +160,8 @@ async def connect(
 ) -> Any:
     """Connect to the newest primary among the hosts of a URL, or to any server without a lineage.
 
-    The hosts are tried one by one, each for its part of the time: the driver would wait for a
-    silent one until the time of all is over.
+    Try the hosts one by one, each for its part of the time: the driver would wait for a silent
+    one until the time of all is over.
     """
     hosts = read_hosts(url)
     if len(hosts) < 2:
@@ -172,9 +172,9 @@ async def connect(
             only = {**options, "host": host, "port": port}
             return await _connect_checked(url, lineage, timeout / len(hosts), only)
         except (OSError, asyncpg.PostgresError, asyncpg.InternalClientError) as error:
-            refusals.append(error)  # it is down, or not what `target_session_attrs` asks for
+            refusals.append(error)  # down, or refused by `target_session_attrs`
         except Unavailable as refusal:
-            refusals.insert(0, refusal)  # which says most
+            refusals.insert(0, refusal)  # it is the most precise
     raise refusals[0]
 
 
@@ -209,8 +209,8 @@ async def _connect_checked(
 
 
 async def read_row(link: Any, columns: str) -> list[str]:
-    """Read one row as text in one round trip: the driver prepares a query before it fetches, and
-    copies without. A pooler can send no half of it to another server, either.
+    """Read one row as text in one round trip: the driver prepares a query before it fetches, but
+    not before it copies. Also, a pooler cannot send half of it to another server.
     """
     copied = bytearray()
 
@@ -226,17 +226,17 @@ def _server_address(link: Any) -> str:
     return f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(address)
 
 
-# Changes that bring an entry of the audit log with them.
+# Changes that add an entry to the audit log.
 
-# A transaction has an id once it has written something, or locked it. Those that lock what they
-# may leave unchanged call `Database.skip_entry`.
+# A transaction has an id once it has written or locked a row. Transactions that lock rows and may
+# leave them unchanged call `Database.skip_entry`.
 HAS_WRITTEN: Final = "SELECT pg_current_xact_id_if_assigned() IS NOT NULL"
 TENANT: Final = "SELECT key FROM daybell.tenant WHERE name = $1"
 ADD: Final = "SELECT daybell.record_audit($1, $2, $3, $4, $5, $6, $7, $8)"
 
 
 async def record_change(link: Link, wanted: PendingEntry) -> bool:
-    """Add the entry, if this transaction has changed something; answers whether it has."""
+    """Add the entry if this transaction has changed a row. Return whether it has."""
     if wanted.is_idle or not await link.fetchval(HAS_WRITTEN):
         return False
     tenant = await link.fetchval(TENANT, wanted.tenant)
@@ -254,7 +254,7 @@ async def record_entries(link: Link, tenant: int, entries: Sequence[NewAuditEntr
 
 
 def entry_columns(entries: Sequence[NewAuditEntry]) -> tuple[list[Any], ...]:
-    """Entries as a statement takes them, each once."""
+    """Return entries in the form that a statement takes, each once."""
     each = {entry.id: entry for entry in entries}.values()
     return (
         [entry.id for entry in each],
@@ -268,12 +268,12 @@ def entry_columns(entries: Sequence[NewAuditEntry]) -> tuple[list[Any], ...]:
 
 
 T = TypeVar("T")
-Row = Any  # asyncpg.Record, which knows nothing of its columns' types
+Row = Any  # asyncpg.Record, which does not know its columns' types
 
 
 POOL_CONNECTIONS_MAX: Final = 8
-# How many connections a pool has at most, by default and at least. Those that are not used have
-# none.
+# The most connections of each pool: the default, and the least that may be configured. An unused
+# pool has no connection.
 POOLS: Final = {
     Pace.SHORT: POOL_CONNECTIONS_MAX,
     Pace.FIRE: 2,
@@ -285,13 +285,13 @@ LEAST_POOLS: Final = {
     Pace.SHORT: 2, Pace.FIRE: 1, Pace.VIEW: 1, Pace.LONG: 1, Pace.LOAD: 1
 }  # fmt: skip
 assert (sum(POOLS.values()), sum(LEAST_POOLS.values())) == (POOL_SIZE, POOL_SIZE_LEAST)
-# Uses of kept connections, until one goes back to the driver's pool. The next one may not have
+# Uses of kept connections, until one returns to the driver's pool. The next connection may not have
 # prepared its statements yet, which takes longer than a short statement.
 LENT_MAX: Final = 10_000
-POOL_IDLE_SECONDS: Final[Seconds] = 60.0  # then a quiet process gives its sessions back
-APART_MAX: Final = 2  # connections for a moment, beside the pools
-# The same behind a pooler in session mode, whose pool has 20 servers by default for all clients.
-# With two, a tenant leaves one to the next; only the scheduler fires.
+POOL_IDLE_SECONDS: Final[Seconds] = 60.0  # then a quiet process releases its sessions
+APART_MAX: Final = 2  # short-lived connections beside the pools
+# The same behind a pooler in session mode: by default, its pool has 20 servers for all clients.
+# With two, a tenant leaves one to the next. Only the scheduler fires.
 SESSION_POOLS: Final = {
     Pace.SHORT: 4, Pace.FIRE: 1, Pace.VIEW: 3, Pace.LONG: 2, Pace.LOAD: 2
 }  # fmt: skip
@@ -302,18 +302,18 @@ CONFLICT_TRIES: Final = 10
 
 SETTINGS: Final = timeouts_for(LEASE_SECONDS).settings
 KEEPS_SETTINGS: Final = f"current_setting('enable_seqscan') = '{SETTINGS['enable_seqscan']}'"
-# The name of a session in which a task of a worker writes, before the worker's id. Whoever buries
-# the worker ends the session.
+# The name of a session in which a task of a worker writes, before the worker's id. The process that
+# removes a dead worker ends the session.
 TASK_SESSION: Final = "daybell task "
-# A process reads the sizes of the tables after so many uses of connections or a slow one, but not
-# more often than so, and not just after its start: an idle process does not read them, and one that
-# starts over a slow network makes few round trips.
+# A process reads the sizes of the tables after this number of uses of connections, or a slow use,
+# but at most once in this interval, and not just after its start: an idle process does not read
+# them, and a process that starts over a slow network makes few round trips.
 SIZES_USES: Final = 100
 SLOW_SECONDS: Final[Seconds] = 0.05
 SIZES_SECONDS: Final[Seconds] = 0.5
 SIZES_FIRST_SECONDS: Final[Seconds] = 5.0
-# The planner goes by the pages that a table has when it plans: so does this. A table without pages
-# is of size 0; each next size is for eight times as many pages.
+# The planner uses the number of pages of a table at planning time, and so does this. A table
+# without pages is of size 0; each next size is for eight times as many pages.
 SIZES: Final = """
     SELECT string_agg(c.oid || ':' || ceil(log(8.0, pg_relation_size(c.oid) / 8192 + 1)), ' '
                       ORDER BY c.oid)
@@ -324,8 +324,8 @@ NOT_OPEN: Final = "the store is not open; call open() first"
 READ_COMMITTED: Final = "read_committed"
 SNAPSHOT: Final = "repeatable_read"
 
-# Rows that the database will not take, whoever sends them: wrong data, a broken constraint, or a
-# value that the driver cannot even encode.
+# Errors for rows that the database refuses from any client: wrong data, a violated constraint, or a
+# value that the driver cannot encode.
 UNSTORABLE: Final = (
     asyncpg.DataError,
     asyncpg.IntegrityConstraintViolationError,
@@ -333,15 +333,15 @@ UNSTORABLE: Final = (
     UnicodeEncodeError,
     OverflowError,
 )
-# What is undone and succeeds at the next try. The tables have no CHECK of their own: a violated one
-# is the bound of a partition, when a day was made while a row for it was on its way to the rest.
+# Errors of work that is rolled back and succeeds at the next try. The tables have no CHECK: a
+# violated one is the bound of a partition that was made while a row for its day was being inserted.
 _CONFLICTS: Final = (
     asyncpg.DeadlockDetectedError,
     asyncpg.SerializationError,
     asyncpg.CheckViolationError,
 )
-# Everything after which the same call may succeed: broken, refused or overloaded connections, a
-# server that starts, stops, is read-only for the moment of a failover, or out of room.
+# Errors after which the same call may succeed: broken, refused or overloaded connections, a server
+# that starts, stops, is read-only during a failover, or is out of room.
 _AWAY: Final = (
     OSError,
     TimeoutError,
@@ -373,7 +373,7 @@ _NO_SCHEMA: Final = (
 _pace: Final[ContextVar[Pace]] = ContextVar("pace", default=Pace.SHORT)
 
 # Arrays of built-in types, by their fixed numbers: name, and number of the element's type. The
-# driver knows two of them, and would ask the server for the others, in four round trips on each
+# driver knows two of them. It would query the server for the others, in four round trips on each
 # connection.
 ARRAYS: Final[dict[int, tuple[str, int]]] = {
     1000: ("_bool", 16),
@@ -387,13 +387,13 @@ ARRAYS: Final[dict[int, tuple[str, int]]] = {
 
 
 class Connection(_driver.Connection):
-    """A connection that can be closed whatever its server does, and that knows these arrays. Where
-    a driver asks for types in another way, nothing changes.
+    """A connection that knows these arrays, and that can be closed in any state of its server. If
+    a driver queries types in another way, nothing changes.
     """
 
     async def close(self, **options: Any) -> None:
-        """Close the connection; terminate it if the server does not answer. A pool closes expired
-        connections in a task of its own, where an error would be reported to no caller.
+        """Close the connection. Terminate it if the server does not answer. A pool closes expired
+        connections in a separate task, where no caller would receive an error.
         """
         base: Any = super()
         with suppress(*_AWAY):
@@ -407,13 +407,13 @@ class Connection(_driver.Connection):
 
 
 class _Named:
-    """In the place of the statement that asked: one that has replaced no other."""
+    """A stand-in for the statement that queried types. It has replaced no other statement."""
 
     name = "known"
 
 
 def _described(array: int) -> dict[str, Any]:
-    """A row as the driver would have got it."""
+    """Return a row as the driver would have received it."""
     name, element = ARRAYS[array]
     described: dict[str, Any] = dict.fromkeys(("basetype", "range_subtype", "attrtypoids"))
     described |= {"oid": array, "ns": "pg_catalog", "name": name, "kind": b"b"}
@@ -443,9 +443,9 @@ class Link(Protocol):
 class Pool:
     """The connections of one pace.
 
-    The driver's pool starts a task for each acquisition and each release. So a connection whose use
-    ended well is kept here and lent again directly. The driver's pool gets it back when a caller
-    waits for one, and after some uses, since it replaces old connections.
+    The driver's pool starts a task for each acquisition and each release. So this class keeps a
+    connection after a successful use and lends it again directly. The driver's pool gets it back
+    when a caller waits for one, and after some uses, since that pool replaces old connections.
     """
 
     def __init__(self, connections: Any, timeouts: Timeouts) -> None:
@@ -459,11 +459,11 @@ class Pool:
 
     @property
     def size(self) -> int:
-        """The number of open connections."""
+        """Return the number of open connections."""
         return self._connections.get_size()
 
     async def take(self) -> Any:
-        """Return a connection for the caller alone. Raises TimeoutError if none is free in time."""
+        """Return a connection for the caller alone. Raise TimeoutError if none is free in time."""
         while self._kept:
             _, link = self._kept.pop()
             if _is_usable(link):
@@ -476,7 +476,7 @@ class Pool:
             self._waiting -= 1
 
     def keep(self, link: Any, generation: int) -> bool:
-        """Keep a connection whose last use ended well, unless it belongs into the driver's pool."""
+        """Keep a connection after a successful use, unless it belongs in the driver's pool."""
         self._uses += 1
         if self._waiting or generation != self.generation or self._uses % LENT_MAX == 0:
             return False
@@ -489,12 +489,12 @@ class Pool:
         return True
 
     async def give_back(self, link: Any) -> None:
-        """Return a connection to the driver's pool. The end of a cancelled statement is awaited."""
+        """Return a connection to the driver's pool. Wait for the end of a cancelled statement."""
         await self._connections.release(link, timeout=self._timeouts.connect)
 
     async def expire(self) -> None:
-        """Use no connection again that is open now. Those that are kept may be as deaf as the one
-        that was noticed: they are not asked to close.
+        """Use no connection again that is open now. The kept ones may be as silent as the one that
+        was noticed, so they receive no request to close.
         """
         self.generation += 1
         await self._connections.expire_connections()
@@ -503,7 +503,7 @@ class Pool:
         await self._give_back_all(kept)
 
     async def close(self) -> None:
-        """Close all connections; those that do not answer are terminated."""
+        """Close all connections. Terminate those that do not answer."""
         await self._give_back_all(self._take_kept())
         await close_pool(self._connections, self._timeouts.connect)
 
@@ -518,7 +518,7 @@ class Pool:
         return [link for _, link in kept]
 
     async def _give_back_all(self, links: Iterable[Any]) -> None:
-        await asyncio.gather(*map(self.give_back, links))  # each may wait for a deaf server
+        await asyncio.gather(*map(self.give_back, links))  # each may wait for a silent server
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -526,7 +526,7 @@ class Pool:
             self._timer = None
 
     def _close_idle(self) -> None:
-        """Close the connections that were not used lately: a quiet process has none."""
+        """Close connections without a recent use: a quiet process has none."""
         loop = asyncio.get_running_loop()
         self._timer, since = None, loop.time() - POOL_IDLE_SECONDS
         idle = [link for at, link in self._kept if at <= since]
@@ -564,7 +564,7 @@ class Database:
         self._sizes = share_out(pool_size)
         self._shares = {pace: Shares(count) for pace, count in self._sizes.items()}
         self._apart = asyncio.Semaphore(APART_MAX)
-        self._works: set[asyncio.Future[None]] = set()  # what takes several steps, and is under way
+        self._works: set[asyncio.Future[None]] = set()  # work of several steps, in progress
         self.is_pooled = False  # behind a pooler in transaction mode
         self.is_session_pooled = False  # behind a pooler in session mode
         self.lineage = lineage_of(url)
@@ -582,13 +582,13 @@ class Database:
         return bool(self._pools)
 
     def skip_entry(self) -> None:
-        """Note that the write under way has changed nothing, although it has locked something.
-        Here it brings no audit entry.
+        """Note that the current write has changed nothing, although it has locked rows. In this
+        class, a write adds no audit entry.
         """
 
     @property
     def sessions_max(self) -> int:
-        """How many servers a process may hold of a pooler in session mode."""
+        """Return the number of servers that a process may hold of a pooler in session mode."""
         return sum(map(self._size_of, POOLS)) + SESSIONS_BESIDE
 
     def _size_of(self, pace: Pace) -> int:
@@ -596,8 +596,8 @@ class Database:
         return min(size, SESSION_POOLS[pace]) if self.is_session_pooled else size
 
     async def open(self, fit: str = "true") -> bool:
-        """Connect, and find out whether a pooler sits in between. Answers whether the condition
-        `fit` holds; if it cannot be asked, it does not.
+        """Connect, and detect a pooler between client and server. Return whether the condition
+        `fit` holds; if its query fails, it does not.
         """
         if self._pools:
             return False
@@ -605,15 +605,15 @@ class Database:
             try:
                 return await self._try_settings(fit)
             except ValueError:
-                # What it says may be a part of the URL, and that part the password.
+                # The message may contain a part of the URL, and that part may be the password.
                 raise UsageError(
                     "not a usable PostgreSQL URL: it must read postgresql://user:password@host:port/"
                     "database, with special characters escaped, such as %2F for /"
                 ) from None
 
     async def _try_settings(self, fit: str) -> bool:
-        """Make the pools; pools without settings if the server does not see what we set at the
-        start of a session. A pooler refuses or drops it.
+        """Make the pools. Make them without settings if the server does not receive the settings
+        at the start of a session: a pooler refuses or drops them.
         """
         self.is_pooled = self.is_session_pooled = self._is_probed = False
         is_fit = await self._try_pools(fit)
@@ -650,8 +650,8 @@ class Database:
         return None
 
     async def _keeps_servers(self) -> bool:
-        """True behind a pooler in session mode: each connection keeps its server. Two connections
-        take turns. In transaction mode the second gets the server that the first has left, or one
+        """Return True behind a pooler in session mode: each connection keeps its server. Use two
+        connections in turn. In transaction mode the second gets the server of the first, or one
         of them gets another server once both have left theirs, the first one first or last.
         """
         timeouts = self.timeouts
@@ -723,14 +723,14 @@ class Database:
         return is_fit
 
     async def _make_pools(self) -> dict[Pace, Pool]:
-        """Pools for all paces. Those that are not used yet have no connection."""
+        """Return pools for all paces. A pool without a use has no connection."""
         return {pace: await self._make_pool(pace) for pace in POOLS}
 
     async def _make_pool(self, pace: Pace) -> Pool:
         timeouts = self._paces[pace]
         connections = await _driver.create_pool(
             self.url,
-            # Restoring what it should keep, the driver logs tracebacks while a server is away.
+            # To restore a minimum, the driver logs tracebacks while a server is unavailable.
             min_size=0,
             max_size=self._size_of(pace),
             max_inactive_connection_lifetime=POOL_IDLE_SECONDS,
@@ -747,7 +747,7 @@ class Database:
             await link.execute(timeouts.set_session)
 
     async def close(self) -> None:
-        """Close all connections, after what is under way."""
+        """Close all connections, after the work in progress."""
         if not self._pools:
             return
         if self._works:
@@ -759,7 +759,7 @@ class Database:
 
     @contextmanager
     def at_pace(self, pace: Pace) -> Generator[None]:
-        """Have the work of this block done on connections with the timeouts of a pace."""
+        """Do the work of this block on connections with the timeouts of a pace."""
         token = _pace.set(pace)
         try:
             yield
@@ -768,20 +768,20 @@ class Database:
 
     @asynccontextmanager
     async def link(self, pace: Pace | None = None) -> AsyncGenerator[Link]:
-        """A connection for one statement. What it wrote is committed when the statement is
+        """Provide a connection for one statement. Its writes are committed when the statement is
         done.
         """
         async with self._borrowed(pace) as link:
             if self.is_pooled:
-                # Parse and execute are two trips, and a pooler may send them to two servers.
+                # Parse and execute are two trips. A pooler may send them to two servers.
                 async with self._begun(link, READ_COMMITTED, pace=pace):
                     yield link
             else:
                 try:
                     yield link
                 except UNSTORABLE:
-                    # The driver refuses what it cannot encode between two halves of a request, and
-                    # the next one would be part of the first. This ends it.
+                    # The driver refuses a value that it cannot encode in the middle of a request.
+                    # The next request would be part of the first. This statement ends it.
                     await link.execute("SELECT 1")
                     raise
 
@@ -793,7 +793,7 @@ class Database:
         pace: Pace | None = None,
         wanted: PendingEntry | None = None,
     ) -> AsyncGenerator[Link]:
-        """A connection with a transaction around all that is done on it."""
+        """Provide a connection with a transaction around all its statements."""
         async with (
             self._borrowed(pace) as link,
             self._begun(link, isolation, wanted, pace=pace),
@@ -802,15 +802,15 @@ class Database:
 
     @asynccontextmanager
     async def apart(self, pace: Pace | None = None) -> AsyncGenerator[Link]:
-        """A connection of its own, committed at the end whatever becomes of the caller's; for what
-        is seldom made and must not be rolled back. Who holds a pooled one cannot starve here.
+        """Provide a separate connection. Its commit is independent of the caller's transaction:
+        for rare writes that must persist. A caller that holds a pooled one cannot starve here.
         """
         if not self.is_open:
             raise UsageError(NOT_OPEN)
         timeouts = self._paces[pace or _pace.get()]
         async with AsyncExitStack() as stack:
             stack.enter_context(translate_errors())
-            if pace is not Pace.MIGRATION:  # which is made once, and takes as long as it takes
+            if pace is not Pace.MIGRATION:  # which is made once, without a time limit
                 async with asyncio.timeout(timeouts.acquire):
                     await self._apart.acquire()
                 stack.callback(self._apart.release)
@@ -849,11 +849,11 @@ class Database:
             wanted.committed()
 
     async def settled(self, work: Callable[[], Awaitable[T]], *, patient: bool = True) -> T:
-        """Do `work`, again if the server has undone it and the next try may succeed.
+        """Do `work`. Retry it if the server has rolled it back and the next try may succeed.
 
-        After a deadlock it is repeated at once. A lock that another session holds is waited for
-        until the server would have ended an idle holder, if the caller is `patient`. A statement
-        that took too long is given the time of a long one, once.
+        Retry at once after a deadlock. If the caller is `patient`, wait for a lock that another
+        session holds until the server would have ended an idle holder. Give a statement that took
+        too long the time of a long one, once.
         """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
@@ -891,7 +891,7 @@ class Database:
 
     @asynccontextmanager
     async def _acquired_for(self, holder: Holder, pace: Pace) -> AsyncGenerator[Link]:
-        """The same within a holder's share, which is waited for no longer than a free one."""
+        """Do the same within a holder's share. Wait for it no longer than for a free connection."""
         shares = self._shares[pace]
         if not shares.take(holder):
             try:
@@ -901,7 +901,7 @@ class Database:
                 error = Unavailable("no connection of this key's share was free in time")
                 error.was_sent = False
                 raise error from late
-        set_holder(None)  # a second connection needs no turn: this one would be waited for
+        set_holder(None)  # a second connection needs no turn: it would wait for this one
         try:
             async with self._acquired(pace) as link:
                 yield link
@@ -930,13 +930,13 @@ class Database:
                     yield link
                     is_sound = True
                 except TimeoutError:
-                    # No answer, not even that the statement was ended by the server.
+                    # No answer, not even that the server has ended the statement.
                     terminate(link)
                     await self._expire()
                     raise
                 except asyncpg.ReadOnlySQLTransactionError:
-                    # Another server of the URL may be the one to write to now. None of the old
-                    # connections breaks by itself, so each is made anew before it is used again.
+                    # Another server of the URL may accept the writes now. None of the old
+                    # connections breaks without help, so each is replaced before its next use.
                     await self._expire()
                     raise
                 finally:
@@ -948,7 +948,7 @@ class Database:
             raise
 
     async def _checked(self, pool: Pool, link: Any) -> Any:
-        """Replace a connection that is silent: a long statement would wait for it too long."""
+        """Replace a silent connection: a long statement would wait for it too long."""
         try:
             await link.execute("SELECT 1", timeout=self.timeouts.command)
         except TimeoutError:
@@ -962,11 +962,11 @@ class Database:
         return link
 
     async def replan(self, link: Any) -> None:
-        """Have a connection plan its statements again if tables have grown since it did. A plan
-        that was made for an empty table reads all of a full one.
+        """Make a connection plan its statements again if tables have grown since the last plan. A
+        plan that was made for an empty table reads all of a full one.
         """
         if self.is_pooled:
-            return  # every statement is planned when it is run
+            return  # the server plans every statement when it runs
         process = link.get_server_pid()
         if self._planned.get(process, self._growth) != self._growth:
             await link.execute("DISCARD PLANS")
@@ -979,8 +979,8 @@ class Database:
         self._table_sizes = sizes
 
     def _watch_sizes(self, started: Seconds) -> None:
-        """Count a use of a connection that started then. If the sizes of the tables are due, a task
-        reads them, so that no use waits for it.
+        """Count a use of a connection that started at this time. If a read of the table sizes is
+        due, start a task for it, so that no use waits for it.
         """
         now = asyncio.get_running_loop().time()
         self._uses += 1
@@ -1011,15 +1011,15 @@ class Database:
 
     async def _follow(self) -> None:
         """Use no connection of an older timeline again, after a failover that any store of this
-        process has found.
+        process has detected.
         """
         known, self._timeline = self._timeline, self.lineage.timeline
         if known not in (0, self._timeline):
             await self._expire()
 
     async def set_local(self, link: Link, pace: Pace | None = None) -> None:
-        """Apply the settings to one transaction: a pooler keeps neither them nor the server
-        beyond it.
+        """Apply the settings to one transaction: after it, a pooler keeps neither the settings nor
+        the server.
         """
         settings = self._paces[pace or _pace.get()].set_local
         if self.is_pooled:
@@ -1028,7 +1028,7 @@ class Database:
             await link.execute(settings)
 
     async def connect(self, url: str, **options: Any) -> Any:
-        """Connect to the newest primary only. Behind a pooler each transaction checks its server
+        """Connect to the newest primary only. Behind a pooler, each transaction checks its server
         instead.
         """
         is_checked = self._is_probed and not self.is_pooled
@@ -1057,13 +1057,13 @@ class Database:
             return {**common, "statement_cache_size": 0}
         common["max_cached_statement_lifetime"] = 0
         if self.is_session_pooled:
-            return common  # the pooler takes no settings with the start
+            return common  # the pooler accepts no settings at the start
         return {**common, "server_settings": timeouts.settings}
 
 
 def share_out(size: int) -> dict[Pace, int]:
-    """Share out connections over the pools: each has its least, and of the rest a part as by
-    default. What is left over is for short statements.
+    """Distribute connections over the pools. Each has its least, and the same part of the rest as
+    by default. Connections left over are for short statements.
     """
     rest, rest_default = size - POOL_SIZE_LEAST, POOL_SIZE - POOL_SIZE_LEAST
     sizes = {
@@ -1079,8 +1079,8 @@ def _is_long() -> bool:
 
 
 async def _holds(link: Link, condition: str) -> bool:
-    """Ask for the truth of a condition, in one round trip: the number of rows comes without them.
-    What cannot be asked, as where a table is missing, does not hold.
+    """Return whether a condition holds, in one round trip: the number of rows comes without rows.
+    A condition with a failing query, for example for a missing table, does not hold.
     """
     try:
         return await link.execute(f"SELECT 1 WHERE {condition}") == "SELECT 1"
@@ -1089,18 +1089,18 @@ async def _holds(link: Link, condition: str) -> bool:
 
 
 async def _backend(link: Any) -> str:
-    """The server process behind a connection, in one round trip."""
+    """Return the server process behind a connection, in one round trip."""
     [pid] = await read_row(link, "pg_backend_pid()")
     return pid
 
 
 async def _keep(_: object) -> None:
-    """No reset when a connection goes back to the pool: nothing here changes a session, and a
-    reset is a round trip."""
+    """Do not reset a connection that goes back to the pool: nothing here changes a session, and
+    a reset is a round trip."""
 
 
 async def _undo(link: Link, transaction: Any) -> None:
-    """Roll back. A connection on which that cannot be done is of no use any more."""
+    """Roll back. A connection without a successful rollback cannot be used again."""
     try:
         await transaction.rollback()
     except _AWAY:
@@ -1109,12 +1109,12 @@ async def _undo(link: Link, transaction: Any) -> None:
 
 def terminate(link: Link) -> None:
     """Drop a connection without waiting for its server."""
-    with suppress(asyncpg.InterfaceError):  # it is out of the pool's hands already
+    with suppress(asyncpg.InterfaceError):  # the pool no longer holds it
         link.terminate()
 
 
 async def close_pool(pool: Any, seconds: Seconds) -> None:
-    """Close the connections of a pool; those that do not answer are terminated."""
+    """Close the connections of a pool. Terminate those that do not answer."""
     try:
         await asyncio.wait_for(pool.close(), seconds)
     except _AWAY:
@@ -1122,7 +1122,7 @@ async def close_pool(pool: Any, seconds: Seconds) -> None:
 
 
 async def watch_peer(link: Any, *, timeouts: Timeouts) -> None:
-    """Have a connection break when its server is gone, rather than wait for an answer."""
+    """Make a connection break when its server is gone, instead of waiting for an answer."""
     transport = getattr(link, "_transport", None)
     peer = None if transport is None else transport.get_extra_info("socket")
     if peer is None or peer.family not in (socket.AF_INET, socket.AF_INET6):
@@ -1135,7 +1135,7 @@ async def watch_peer(link: Any, *, timeouts: Timeouts) -> None:
 
 @contextmanager
 def translate_errors() -> Generator[None]:
-    """Turn a driver's exception into one of ours."""
+    """Convert an exception of the driver to one of Daybell."""
     try:
         yield
     except asyncpg.ClientConfigurationError as error:
@@ -1166,7 +1166,7 @@ def _said(error: BaseException) -> str:
 
 
 class AuditedDatabase:
-    """A database whose first change brings an audit entry. It opens and closes nothing."""
+    """A database that adds an audit entry with its first change. It opens and closes nothing."""
 
     def __init__(self, database: Database | AuditedDatabase, pending: PendingEntry) -> None:
         is_view = isinstance(database, AuditedDatabase)

@@ -76,10 +76,10 @@ from daybell.store.postgres.progress import (
 from daybell.store.postgres.run_rows import drop_if_all_null
 from daybell.store.timeouts import Pace
 
-# The short way: firings of one tick whose execution can be claimed at once.
+# The short way: firings of one tick, with an execution that can be claimed at once.
 #
-# One statement moves the cursors, takes the slots of the gates and writes ticks and executions,
-# where the general way takes a transaction of several. It writes all of a firing or nothing. A
+# One statement moves the cursors, takes the slots of the gates and writes ticks and executions. The
+# general way needs a transaction of several. The statement writes all of a firing or nothing. A
 # firing goes the general way if its schedule or gate is locked or has changed, if its gate is not
 # empty, or if its job has a new version.
 
@@ -155,7 +155,7 @@ FIRE_ALIKE: Final = f"""
 
 
 async def fire_alike(pg: StoreContext, tenant: str, firings: Sequence[Firing]) -> list[Firing]:
-    """Fire what can go the short way, and return the rest."""
+    """Fire the firings that can go the short way, and return the rest."""
     single = [(firing, new) for firing in firings if (new := _single_execution(firing)) is not None]
     if not single:
         return list(firings)
@@ -206,7 +206,7 @@ async def _fire_batch(pg: StoreContext, specs: Specs, batch: ShortBatch) -> set[
 
 
 class FiringForm(NamedTuple):
-    """The part that firings share: most are of few jobs and are due at one time."""
+    """The fields that firings share: most are of few jobs and are due at one time."""
 
     spec: JobKey
     expect: Instant
@@ -237,7 +237,7 @@ class ShortBatch(msgspec.Struct):
             gate = spec.gate(new)
             if gate is not None:
                 if gate in used:
-                    continue  # the first of them decides whether the gate is empty
+                    continue  # the first one decides if the gate is empty
                 used.add(gate)
             at = firing.ticks[0].at
             key = new.job, firing.expect, firing.next_at, at, new.args
@@ -253,7 +253,7 @@ class ShortBatch(msgspec.Struct):
 
 
 def _single_execution(firing: Firing) -> NewExecution | None:
-    """The execution of a firing that is nothing but one tick, if it can be claimed at once."""
+    """Return the execution of a firing of only one tick, if it can be claimed at once."""
     if len(firing.ticks) != 1 or firing.is_over:
         return None
     tick = firing.ticks[0]
@@ -266,16 +266,16 @@ def _single_execution(firing: Firing) -> NewExecution | None:
 
 # Firing: cursor, ticks and executions in one transaction.
 #
-# Nothing is locked while anybody computes. Advancing is a compare-and-set on the cursor, and the
-# name of a tick, (schedule, time), exists once: of two who fire the same, one finds nothing to
-# do.
+# A scheduler holds no lock while it computes. It advances by a compare-and-set on the cursor, and
+# the name of a tick, (schedule, time), exists once: of two schedulers that fire the same tick, one
+# has nothing to do.
 
-SPLIT_PARTS: Final = 32  # of a batch in which something is locked
+SPLIT_PARTS: Final = 32  # of a batch with a locked row
 SPLIT_LOCKED_MAX: Final = 2
 
 
 def group_by_schedule(firing: Firing) -> int:
-    """The order in which everybody locks. Numbers compare ten times faster than ids."""
+    """Return the key of the common order of locks. Numbers compare ten times faster than ids."""
     return firing.schedule.int
 
 
@@ -286,7 +286,7 @@ async def fire(pg: StoreContext, firings: Sequence[Firing]) -> list[bool]:
     fired: dict[int, bool] = {}
     left = list(enumerate(firings))
     while left:
-        # One tenant at a time; the same schedule twice in one call: one after the other.
+        # One tenant at a time. The same schedule twice in one call: one after the other.
         tenant = left[0][1].tenant
         now: dict[UUID, tuple[int, Firing]] = {}
         for index, firing in left:
@@ -299,7 +299,7 @@ async def fire(pg: StoreContext, firings: Sequence[Firing]) -> list[bool]:
 
 
 async def _fire_shortly(pg: StoreContext, tenant: str, firings: Sequence[Firing]) -> list[bool]:
-    """Fire by the short way what can go there, and the rest by the general one."""
+    """Fire by the short way if possible, and the rest by the general way."""
     check_batch([t.execution for f in firings for t in f.ticks if t.execution is not None])
     left = await fire_alike(pg, tenant, firings)
     if not left:
@@ -310,8 +310,8 @@ async def _fire_shortly(pg: StoreContext, tenant: str, firings: Sequence[Firing]
 
 
 async def _fire_free(pg: StoreContext, tenant: str, firings: list[Firing]) -> list[bool]:
-    """Fire what can be fired without waiting for a lock. The rest is answered with False: it
-    stays due, and the scheduler tries it again in a moment.
+    """Fire the firings that need not wait for a lock. Return False for the rest: it stays due, and
+    the scheduler soon retries it.
     """
     try:
         return await _fire_unhindered(pg, tenant, firings)
@@ -323,7 +323,7 @@ async def _fire_free(pg: StoreContext, tenant: str, firings: list[Firing]) -> li
     for start in range(0, len(firings), size):
         some = firings[start : start + size]
         answers = [False] * len(some)
-        # A row that all of them need lets no part of them be fired.
+        # If all of them need one locked row, no part of them can be fired.
         if len(firings) > 1 and locked < SPLIT_LOCKED_MAX:
             answers = await _fire_free(pg, tenant, some)
             locked += not any(answers)
@@ -342,7 +342,7 @@ async def _fire_unhindered(pg: StoreContext, tenant: str, firings: list[Firing])
     return await _fire_all(pg, tenant, firings)
 
 
-# Who could be advanced as things are: the others need not even be looked up.
+# The schedules that can be advanced now. The others need no further query.
 ADVANCEABLE: Final = """
     SELECT s.id FROM daybell.schedule s JOIN unnest($2::uuid[], $3::float8[]) u(id, expect)
         ON s.tenant = (SELECT key FROM daybell.tenant WHERE name = $1) AND s.id = u.id
@@ -364,7 +364,7 @@ async def _fire_all(pg: StoreContext, tenant: str, firings: list[Firing]) -> lis
         except Outdated:
             continue
         except NotFound:
-            # Deleted, or its schedules are gone with it? Then nobody can fire them.
+            # A deleted job, or one without these schedules: no scheduler can fire them.
             possible = await _advanceable(pg, tenant, left)
             left = [firing for firing in left if firing.schedule in possible]
             if attempt < STALE_TRIES - 1:
@@ -382,8 +382,8 @@ async def _advanceable(pg: StoreContext, tenant: str, firings: list[Firing]) -> 
     return {row["id"] for row in rows}
 
 
-# A schedule or gate that is locked belongs to another firing of the job, or to an end of its
-# execution. It is stepped over and stays due, so a frozen process delays no other schedule.
+# A locked schedule or gate belongs to another firing of the job, or to an end of its execution.
+# The statement steps over it. It stays due, so a frozen process delays no other schedule.
 LOCK_DUE: Final = """
     WITH k AS MATERIALIZED (
       SELECT x.*, u.gate
@@ -409,10 +409,10 @@ async def _fire(
 async def advance_cursors(
     tx: Tx, specs: Specs, firings: list[Firing], *, paused: bool = False
 ) -> set[UUID]:
-    """Fire in the caller's transaction; return the schedules whose cursors were moved.
+    """Fire in the caller's transaction; return the schedules with moved cursors.
 
-    Lock schedules and gates, create the executions, and then write ticks and cursors as it came
-    out: the overlap rule may skip an execution, and a unique key may be held.
+    Lock schedules and gates, create the executions, and then write ticks and cursors with the
+    result: the overlap rule may skip an execution, and a unique key may be held.
     """
     rows = await tx.fetch(
         LOCK_DUE,
@@ -452,7 +452,7 @@ class FiringOutcome(msgspec.Struct):
 
     @property
     def new_ticks(self) -> list[Tick]:
-        """The ticks to record."""
+        """Return the ticks to record."""
         return [tick for tick in self.firing.ticks if tick.at not in self.known]
 
     def add(self, tick: Tick, answer: Enqueued | None) -> None:
@@ -477,19 +477,19 @@ class FiringOutcome(msgspec.Struct):
 
     @property
     def is_over(self) -> bool:
-        """True if a fixed delay ends here."""
+        """Return True if a fixed delay ends here."""
         return self.firing.is_over and not self.is_refused
 
     @property
     def next_at(self) -> Instant | None:
-        """The cursor after it."""
+        """Return the cursor after this firing."""
         if self.is_refused and self.firing.if_refused_at is not None:
             return self.firing.if_refused_at
         return None if self.is_over and self.firing.ticks else self.firing.next_at
 
     @property
     def is_idle(self) -> bool:
-        """True if no end of an execution will set a fixed delay."""
+        """Return True if no end of an execution will set a fixed delay."""
         return self.has_no_run and not self.is_running and not self.is_over
 
 
@@ -529,7 +529,7 @@ async def _omit_recorded(
 
 
 async def _create(tx: Tx, specs: Specs, outcomes: Sequence[FiringOutcome]) -> None:
-    """Create the executions under the locks of their gates, and add the ticks as they came out."""
+    """Create the executions under the locks of their gates, and add the ticks with the results."""
     ticks = [(one, tick) for one in outcomes for tick in one.new_ticks]
     executions = [tick.execution for _, tick in ticks if tick.execution is not None]
     answers = iter(await enqueue_on(tx, specs, executions, are_locked=True) if executions else ())
@@ -561,8 +561,8 @@ async def _record(tx: Tx, specs: Specs, outcomes: Sequence[FiringOutcome]) -> No
     )
 
 
-# Each row is found by itself, then changed where it lies: it is locked.
-# A fixed delay of which nothing runs counts from now.
+# Each row is found separately, then changed in place: it is locked.
+# A fixed delay without a running execution counts from now.
 ADVANCE: Final = """
     WITH k AS MATERIALIZED (
       SELECT x.place, u.*
@@ -614,7 +614,7 @@ async def _rule_out(tx: Tx, specs: Specs, outcomes: Sequence[FiringOutcome]) -> 
 
 
 def _gate(firing: Firing, specs: Specs) -> str | None:
-    """The job's own gate, if its executions have to pass that; they are all of one job."""
+    """Return the job's own gate, if its executions have to pass it. All are of one job."""
     for tick in firing.ticks:
         if tick.execution is not None:
             gate = specs.of(tick.execution).gate(tick.execution)
@@ -653,7 +653,7 @@ PUT: Final = """
            is_paused = excluded.is_paused, own_gate = excluded.own_gate
     """
 
-# Shared, so that nobody deletes or pauses a job without seeing the schedules it gets here.
+# Shared: a transaction that deletes or pauses a job must see the schedules it gets here.
 LOCK_JOBS: Final = """
     SELECT name, key FROM daybell.job
      WHERE tenant = $1 AND name = ANY($2::text[]) AND deleted_at IS NULL ORDER BY name FOR SHARE
@@ -684,8 +684,8 @@ async def write_schedules(
     *,
     keeps_cursors: bool = False,
 ) -> None:
-    """Write schedules of these jobs, with the gates that their executions will pass. One that
-    says the same as before may keep its cursor.
+    """Write schedules of these jobs, with the gates that their executions will pass. A schedule
+    that is equal to the stored one may keep its cursor.
     """
     latest = {schedule.id: schedule for schedule in schedules}.values()
     await tx.execute(MAKE_JOB_GATES, tenant, [gate_of(name) for name in jobs])
@@ -712,8 +712,8 @@ async def write_schedules(
 
 
 async def _make_own_gates(tx: Tx, tenant: int, keys: set[str]) -> None:
-    """Make the gates of schedules. One that is there is locked: `remove_gates`, which does not
-    see the schedule before this commits, steps over it, or has removed it.
+    """Make the gates of schedules, and lock existing ones. Before this commits, `remove_gates`
+    does not see the schedule: it steps over the locked gate, or has already removed it.
     """
     if keys:
         rows = await tx.fetch(MAKE_JOB_GATES, tenant, sorted(keys))
@@ -733,7 +733,7 @@ async def delete_schedules(pg: StoreContext, tenant: str, ids: Sequence[UUID]) -
     return int(answer.rpartition(" ")[2])
 
 
-# Two probes for each id. Joined, a planner that believes in few schedules reads all of the job.
+# Two probes for each id. With a join, a planner that expects few schedules reads all of the job.
 BY_ID: Final = f"""{FIELDS}
       FROM unnest($3::uuid[]) u(id),
            LATERAL (SELECT * FROM daybell.schedule WHERE tenant = $1 AND id = u.id LIMIT 1) s,
@@ -773,8 +773,8 @@ async def list_schedules(
         return [read_schedule(row, tenant) for row in rows]
 
 
-# A walk of `schedule_next`. Rows are compared with two bounds: by an equation, a job that seems to
-# have few schedules is read as a whole and sorted.
+# A walk of `schedule_next`. Rows are compared with two bounds: with an equation, the planner reads
+# all schedules of a job and sorts them, if it expects few.
 BY_NEXT: Final = "s.job, (NOT s.is_declared), coalesce(s.next_at, 'infinity'), s.id"
 NEXT: Final = f"""
              SELECT * FROM daybell.schedule s
@@ -816,8 +816,8 @@ async def list_job_schedules(
     )
 
 
-# One more than asked for, due or not: the first that is left over says when to look again.
-# Nobody can fire what has lost its job.
+# One more than requested, due or not: the first of the rest gives the time of the next query.
+# No scheduler can fire a schedule without its job.
 DUE_SCHEDULES: Final = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now)
     SELECT t.now, x.* FROM t LEFT JOIN LATERAL ({COLUMNS}
@@ -831,7 +831,7 @@ async def due_schedules(
     pg: StoreContext, *, limit: int = 1000, free: bool = False, after: Schedule | None = None
 ) -> Due:
     check_limit(limit, most=FIRE_BATCH_MAX)
-    # A row may be put elsewhere in the order meanwhile; `fire` compares the cursor anyway.
+    # A row may change its place in the order meanwhile; `fire` compares the cursor anyway.
     locking = "FOR SHARE OF s SKIP LOCKED" if free else ""
     place = (-inf, UUID(int=0)) if after is None else (after.next_at, after.id)
     async with pg.autocommit() as tx:
@@ -886,7 +886,7 @@ async def schedules_ahead(
 
 
 async def _read_schedules(tx: Tx, rows: Sequence[Row]) -> list[Schedule]:
-    """The schedules in rows that say the time as well, if nothing else."""
+    """Return the schedules in rows that also give the time, and may give only the time."""
     keys = {row["tenant"] for row in rows if row["id"] is not None}
     names = {key: await tx.pg.names.tenant_name(tx, key) for key in keys}
     return [read_schedule(row, names[row["tenant"]]) for row in rows if row["id"] is not None]
@@ -941,7 +941,7 @@ async def turn_back(pg: StoreContext, turns: Sequence[ScheduleRewind]) -> list[b
     return [turn.schedule in done for turn in turns]
 
 
-# The job before its schedules, as whoever defines or deletes it locks them.
+# The job before its schedules: a transaction that defines or deletes it locks in this order.
 JOB_KEY: Final = """
     SELECT key FROM daybell.job WHERE tenant = $1 AND name = $2 AND deleted_at IS NULL
        FOR NO KEY UPDATE
@@ -981,8 +981,8 @@ async def resume_job(
     raise Unavailable("this job changes faster than it can be resumed; try again")
 
 
-# Waited for: `advance_cursors` steps over what is locked, and would leave it to fire what it
-# missed.
+# This waits for locks: `advance_cursors` steps over locked schedules, and would leave them to fire
+# the ticks that they missed.
 LOCK_PAUSED: Final = "SELECT FROM daybell.schedule WHERE job = $1 ORDER BY id FOR NO KEY UPDATE"
 
 
@@ -1035,7 +1035,7 @@ async def list_ticks(
     ]
 
 
-# Running is what has no place to be claimed from.
+# An execution without a row in the agenda is running.
 OCCURRENCES: Final = """
     SELECT v.scheduled_for, v.id,
            CASE WHEN v.state = 4 THEN 4
@@ -1075,19 +1075,19 @@ async def list_occurrences(
 
 
 def read_schedule(row: Row, tenant: str) -> Schedule:
-    # Put together by position, in the order of COLUMNS: by name, it takes three times as long.
+    # Build by position, in the order of COLUMNS: by name, it takes three times as long.
     (_, id, job, *rest) = tuple(row)[-20:]
     return Schedule(id, tenant, job, *rest)
 
 
-# Jobs that depend on jobs: what waits, and how the others stand.
+# Jobs that depend on jobs: the waiting executions, and the state of the upstream jobs.
 
-# When it was to begin. Once an attempt has ended, only its creation tells.
+# The time at which it was due. Once an attempt has ended, only its creation gives this.
 DUE: Final = "coalesce(scheduled_for, CASE WHEN attempt = 1 THEN run_at ELSE created_at END)"
-# Skipped by the job's overlap rule is what does not count; another execution was in its way.
+# Executions that the job's overlap rule skipped do not count: another one was in the way.
 COUNTS: Final = f"node IS NULL AND (state <> 9 OR reason IS DISTINCT FROM '{OVERLAP}')"
-# Due at another time than that of its creation. Only these are in the index by due time, so what
-# is enqueued to run at once does not pay for it. In this text the index has them, see 0011.
+# Due at another time than that of its creation. Only these are in the index by due time, so an
+# execution that is enqueued to run at once does not pay for it. The index has this text, see 0011.
 TIMED: Final = "(scheduled_for IS NOT NULL OR attempt = 1 AND run_at > created_at)"
 LATEST: Final = "ORDER BY due DESC, id DESC LIMIT 1"
 LAST: Final = "ORDER BY finished_at DESC, id DESC LIMIT 1"
@@ -1095,7 +1095,7 @@ LAST: Final = "ORDER BY finished_at DESC, id DESC LIMIT 1"
 NO_ID: Final = UUID(int=0)
 
 
-# Most often there are none, and this is all that is asked.
+# Most often there are none, and this is the only query.
 ANY_DEPENDENTS: Final = f"""
     SELECT daybell.now() AS now,
            EXISTS (SELECT FROM daybell.schedule WHERE since IS NOT NULL AND NOT is_paused) AS fire,
@@ -1109,7 +1109,7 @@ DEPENDENT_SCHEDULES: Final = COLUMNS.replace(
     " WHERE s.since IS NOT NULL AND NOT s.is_paused AND j.deleted_at IS NULL"
     " AND ($1::uuid IS NULL OR s.id > $1) ORDER BY s.id LIMIT $2"
 )
-# The bound on the id makes the index of these the cheapest, also if both are empty.
+# The bound on the id makes their index the cheapest, even if both are empty.
 DEPENDENT_EXECUTIONS: Final = f"""
     SELECT v.tenant, v.id, j.name, coalesce(v.scheduled_for, v.run_at) AS at,
            (SELECT d.definition FROM daybell.job_version d
@@ -1153,8 +1153,8 @@ async def _keys(tx: Tx, tenant: str, names: Sequence[str]) -> list[int | None]:
     return [keys.get(name) for name in names]
 
 
-# There is no index by end for what has succeeded: everybody would pay for it. So the newest are
-# looked at, and the rest only if asked for. What has failed is found by its end.
+# Successes have no index by end: every execution would pay for it. So the statement reads the
+# newest, and the rest only on request. Failures are found by their end.
 ENDED_SINCE: Final = f"""
     SELECT e.finished_at AS ended_at, e.state, s.finished_at AS succeeded_at
       FROM unnest($1::int[], $2::float8[]) WITH ORDINALITY u(job, since, place)
@@ -1202,8 +1202,8 @@ async def ended_since(
 
 # `n` had a time of its own and is found by it; `p` had none, was created later than that, and
 # is the newest; `e` is the later of the two; `v`, which is unfinished, was due after it.
-# Running or queued makes no difference here: what is unfinished has any of their states. The
-# sum keeps the state out of an index of all jobs.
+# Running or queued makes no difference here: an unfinished execution has any of their states. The
+# sum keeps the planner from an index on the state for all jobs.
 UPSTREAM: Final = f"""
     SELECT coalesce(v.state, e.state) AS state,
            CASE WHEN v.state IS NULL AND coalesce(e.state, 0) <> 6 THEN
@@ -1263,7 +1263,7 @@ STILL_WAITING: Final = f"""
     SELECT id, gate FROM daybell.live WHERE tenant + 0 = $1 AND id = ANY($2::uuid[])
        AND state = 4 AND reason = '{DEPENDENCIES}' ORDER BY id
     """
-# Who is parked has no slot, and waits for one now. With the gates locked nobody is let in
+# A parked execution has no slot, and waits for one now. With the gates locked, none is admitted
 # meanwhile. run_at is raised to now for the others, as when a gate admits.
 RELEASE: Final = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
