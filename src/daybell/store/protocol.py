@@ -81,22 +81,22 @@ from daybell.core.workflow.run import Plan, RunDetail
 
 
 class TaskTransaction(Protocol):
-    """A transaction that a running task writes in, on a connection of its own."""
+    """A transaction of a running task, on its own connection."""
 
     @property
     def connection(self) -> Any:
-        """The driver's connection, for the task to use."""
+        """Return the driver's connection, for the task to use."""
         ...
 
     async def finish(self, tenant: str, *, worker: UUID, move: Transition) -> bool:
-        """Make this move to `succeeded` and commit, both or neither. False: the move cannot be made
-        any more, or cancelling was requested; nothing is written. Raises Unavailable if nobody can
-        tell.
+        """Make this move to `succeeded` and commit, both or neither. Return False, and write
+        nothing, if the move cannot be made any more or cancelling was requested. Raises Unavailable
+        if the result cannot be known.
         """
         ...
 
     async def close(self) -> None:
-        """Undo everything, unless it was committed, and let go of the connection."""
+        """Undo everything, unless it was committed, and release the connection."""
         ...
 
 
@@ -113,38 +113,38 @@ class QueuePort(Protocol):
     ) -> list[Enqueued]:
         """Create these executions, all or nothing, and answer for each in the order given.
 
-        One whose `unique_key` is held by an unfinished execution of the same job is not
-        created: the answer names the holder, with `created=False`; that goes for two of the
-        same batch too. `entries` are added to the audit log with them, but for those that are
-        there (by id).
+        An execution is not created if an unfinished execution of the same job holds its
+        `unique_key`: the answer names the holder, with `created=False`. This applies to two
+        executions of the same batch, too. `entries` are added to the audit log with them, except
+        those that it already has (by id).
 
-        An id that was created is never created again. It is answered as created, whether or not
-        its execution has ended, however late, however often and from however many processes it is
-        sent, for REPEAT_SECONDS_KEPT. For each id, at most one call is made without `repeat`;
-        every other one has `repeat=True`, which says that these may have been sent before (an
-        earlier call ended in Unavailable). The order in which the calls arrive does not matter.
+        An id that was created is never created again. The store answers it as created, whether or
+        not its execution has ended, however late, however often and from however many processes it
+        is sent, for REPEAT_SECONDS_KEPT. For each id, at most one call is made without `repeat`.
+        Every other call has `repeat=True`: these executions may have been sent before (an earlier
+        call ended in Unavailable). The order in which the calls arrive does not matter.
 
-        A delay or time in the future makes it `scheduled`. With a gate it is `waiting` until
-        the gate has a free slot, and takes one at once if there is and it is due.
+        A delay or a time in the future makes an execution `scheduled`. An execution with a gate is
+        `waiting` until the gate has a free slot. If it is due, it takes a free slot at once.
 
-        A job with an overlap rule has a gate of its own, `core.schedule.gate_of`, with one slot;
-        its executions wait there unless they name another gate. One that the rule does not let in
-        raises ExecutionInTheWay, naming the other, and nothing is created; `replace` cancels the
-        others first. `force=True` takes a slot, whatever the rule and the room. A delayed one is
-        asked when it is due, and then only waits.
+        A job with an overlap rule has its own gate with one slot, `core.schedule.gate_of`. Its
+        executions wait there unless they name another gate. If the rule refuses an execution, the
+        call raises ExecutionInTheWay, naming the other, and creates nothing; `replace` cancels the
+        others first. `force=True` takes a slot regardless of the rule and the room. A delayed
+        execution is checked when it is due, and then only waits.
 
-        Raises JobNotFound, naming it; UsageError for a row that cannot be kept, naming its
-        position, or a gate that does not exist.
+        Raises JobNotFound, naming the job; UsageError for a row that cannot be stored, naming its
+        position, or for a gate that does not exist.
         """
         ...
 
     async def load(self, tenant: str, executions: Iterable[NewExecution]) -> int:
-        """Create very many executions in one transaction, reading the iterable as it goes;
-        answers how many.
+        """Create very many executions in one transaction, reading the iterable as it goes. Return
+        the number.
 
-        The fast lane for bulk: memory stays flat whatever the length. Unique keys, gates and jobs
-        with an overlap rule are refused with UsageError here. Raises DuplicateKey if one of the ids
-        exists: since a load is all or nothing, an earlier one with these ids was committed.
+        The fast path for bulk: memory use does not grow with the length. Unique keys, gates and
+        jobs with an overlap rule are refused with UsageError here. Raises DuplicateKey if one of
+        the ids exists: a load is all or nothing, so one with these ids was committed.
         """
         ...
 
@@ -158,124 +158,123 @@ class QueuePort(Protocol):
         limit: int,
         kinds: Sequence[str] = ("task",),
     ) -> Claim:
-        """Take up to `limit` due executions: best priority first, then queues in the order
-        given, then oldest time.
+        """Take up to `limit` due executions: best priority first, then queues in the order given,
+        then oldest time.
 
-        No execution is ever given to two claims. `lease` is a fresh id made by the caller;
-        asking again with the same id returns what that claim took and is still unfinished, and
-        takes nothing more. Paused queues give nothing, and a draining worker gets nothing. A
-        claim that comes back short says when the next execution will be due, so that an idle
-        worker knows how long to sleep.
-        Raises LeaseLost if the worker is unknown or dead.
+        No execution is ever given to two claims. The caller creates a new id as `lease`. A call
+        with the same id again returns the executions of that claim that are still unfinished, and
+        takes no more. Paused queues give nothing, and a draining worker gets nothing. A claim that
+        returns fewer than `limit` reports when the next execution will be due, so that an idle
+        worker knows how long to sleep. Raises LeaseLost if the worker is unknown or dead.
         """
         ...
 
     async def apply(
         self, tenant: str, *, worker: UUID, transitions: Sequence[Transition], wait: bool = True
     ) -> list[Verdict]:
-        """Make these moves of executions that `worker` runs; answer only for those that were
-        not simply made.
+        """Make these moves of executions that `worker` runs. Return answers only for those that
+        were not simply made.
 
-        Each move stands alone and is atomic; the batch is not all or nothing. A move is made if
-        the execution is still running under (attempt, lease, worker); otherwise it is STALE and
-        nothing is written. A move that is on record already (this attempt, by this worker, with
-        this outcome) is answered as made: its first answer was lost. Where cancelling was
-        requested, every move ends it as cancelled, and says so. A row that cannot be kept is
-        REFUSED and its neighbours are made. With `wait=False` rows locked by others are BUSY
-        instead of waited for.
+        Each move is independent and atomic; the batch is not all or nothing. The store makes a move
+        if the execution is still running under (attempt, lease, worker). Otherwise the move is
+        STALE and nothing is written. A move that is already on record (this attempt, by this
+        worker, with this outcome) is answered as made: its first answer was lost. If cancelling was
+        requested, every move ends the execution as cancelled, and the answer says so. A row that
+        cannot be stored is REFUSED, and the other moves are made. With `wait=False`, rows locked by
+        others are BUSY instead of waited for.
 
-        A terminal target frees the unique key, hands on the gate's slot, and tells the schedule
-        that fired it (`succeeded_for`, `failures`, the next time of a fixed delay, and a pause
-        after too many failures), all in the same transaction. A way back raises `attempt` and puts
-        the ended attempt into the log. All ends are timed by the store.
+        A terminal target releases the unique key, passes on the gate's slot, and updates the
+        schedule that fired the execution (`succeeded_for`, `failures`, the next time of a fixed
+        delay, and a pause after too many failures), all in the same transaction. A move back raises
+        `attempt` and puts the ended attempt into the log. The store sets the times of all ends.
         """
         ...
 
     async def report(
         self, tenant: str, *, worker: UUID, reports: Sequence[Report]
     ) -> list[tuple[UUID, int]]:
-        """Write what running tasks show of themselves, under the same fence. Returns the (id,
-        attempt) that were stale.
+        """Write the reports of running tasks, under the same fence. Return the (id, attempt) pairs
+        that were stale.
         """
         ...
 
     async def cancel(self, tenant: str, ids: Sequence[UUID]) -> list[Cancellation]:
-        """Cancel these, in the order given.
+        """Cancel these executions, in the order given.
 
         Waiting, scheduled, queued and retrying ones end at once (CANCELLED). A running one is
-        marked (REQUESTED), stays running, keeps its key and slot, and ends as cancelled
-        whatever is reported later. FINISHED and UNKNOWN change nothing. A run is cancelled with its
-        nodes: at once if no worker has one of them in its hands.
+        marked (REQUESTED), stays running, keeps its key and slot, and ends as cancelled regardless
+        of later reports. FINISHED and UNKNOWN change nothing. A run is cancelled with its nodes: at
+        once if no worker holds one of them.
         """
         ...
 
     async def revive(self, tenant: str, ids: Sequence[UUID]) -> list[Revival]:
-        """Put dead executions back to be claimed, with their counts of failures and crashes at
-        zero and `attempt` raised.
+        """Make dead executions claimable again, with their counts of failures and crashes at zero
+        and `attempt` raised.
 
-        Answers in the order given: REVIVED, NOT_LISTED, UNKNOWN, KEY_HELD where another execution
-        holds its unique key now, or OVER_QUOTA for those that the tenant's quota `queued` has no
-        room for.
+        Return the answers in the order given: REVIVED, NOT_LISTED, UNKNOWN, KEY_HELD if another
+        execution holds the unique key now, or OVER_QUOTA if the tenant's quota `queued` has no room
+        for it.
         """
         ...
 
     async def discard(self, tenant: str, ids: Sequence[UUID]) -> list[bool]:
-        """Take these off the dead-letter list; they stay in history as dead. True for those
-        that were on it.
+        """Remove these executions from the dead-letter list; they stay in history as dead. Return
+        True for those that were on it.
         """
         ...
 
     async def begin(self, worker: UUID) -> TaskTransaction:
         """Begin a transaction for a task of this worker. It ends with the worker's lease: when the
-        worker is declared dead, what it wrote is undone and its locks are free. Raises UsageError
-        where the store has no transaction to give.
+        worker is declared dead, its writes are undone and its locks are free. Raises UsageError if
+        the store has no transactions for tasks.
         """
         ...
 
     async def register(
         self, tenant: str, worker: NewWorker, *, lease: Seconds, replaces: UUID | None = None
     ) -> Renewal:
-        """Add a worker, live, its lease ending `lease` seconds from the store's now.
-        Registering the same id again is answered like a renewal, unless it is dead:
-        LeaseLost.
+        """Add a live worker with a lease that ends `lease` seconds from the store's now.
+        Registering the same id again is answered like a renewal, but raises LeaseLost if the worker
+        is dead.
 
-        `replaces` is the id under which the same worker has stopped all its work, because the
-        store was late or away. That one is excused from then on: its lease ends as any other, and
-        `lost` says that no execution is to be charged for it.
+        `replaces` is the id under which the same worker has stopped all its work, because the store
+        was late or unavailable. That id is excused from then on: its lease ends as any other, and
+        `lost` reports that no execution is to be charged for it.
         """
         ...
 
     async def renew(
         self, tenant: str, *, worker: UUID, lease: Seconds, leases: Sequence[UUID]
     ) -> Renewal:
-        """Prolong the worker's lease, for all that it runs, in one write. Raises LeaseLost if
-        it is unknown or dead.
+        """Extend the worker's lease, for all that it runs, in one write. Raises LeaseLost if the
+        worker is unknown or dead.
 
-        `leases` are all claims that the worker knows of, answered or still under way. What it
-        holds under any other lease came from a claim whose answer was lost, and is released to
-        be claimed again.
+        `leases` are all claims that the worker knows of, answered or still in progress. If the
+        worker holds an execution under another lease, the answer to that claim was lost. The store
+        releases the execution to be claimed again.
         """
         ...
 
     async def drain(self, tenant: str, worker: UUID) -> bool:
-        """Ask a live worker to stop claiming; it learns so at its next renewal or claim. False:
-        no such live worker.
+        """Ask a live worker to stop claiming; its next renewal or claim tells it. Return False if
+        there is no such live worker.
         """
         ...
 
     async def release(self, tenant: str, *, worker: UUID, leases: Sequence[UUID]) -> int:
-        """Give back all that is unfinished under these leases, uncharged; answers how many."""
+        """Release all that is unfinished under these leases, uncharged. Return the number."""
         ...
 
     async def retire(self, tenant: str, worker: UUID) -> None:
-        """The worker ends in good order: it is dead from now on. What it still holds is found
-        by `lost`.
+        """End the worker in good order: it is dead from now on. `lost` finds the executions that it
+        still holds.
         """
         ...
 
     async def record_sole(self, tenant: str, *, worker: UUID, execution: UUID | None) -> bool:
         """Record which execution is the only suspect that the worker runs; None: there is no such
-        one. False: no such live worker.
+        execution. Return False if there is no such live worker.
         """
         ...
 
@@ -287,29 +286,29 @@ class QueuePort(Protocol):
         not_after: Instant = inf,
         record_every: Seconds = inf,
     ) -> Losses:
-        """Mark workers whose lease has ended as dead, and list executions still in the hands of
-        dead workers, of any tenant.
+        """Mark workers as dead if their lease has ended, and list executions that dead workers
+        still hold, of any tenant.
 
-        A renewal that comes at the same moment either wins, and the worker lives, or finds
-        itself dead. Workers whose row another transaction has locked are left for the next
-        time.
+        A renewal that comes at the same moment either wins, and the worker lives, or finds the
+        worker dead. If another transaction has locked the row of a worker, that worker is left for
+        the next call.
 
-        All times are the store's. The caller knows of its clock that it has run evenly from
-        `since` on, and infinite means that it knows nothing yet. A lease has ended when its worker
-        was silent for so long in watched time: that of the caller, and of those before it
-        (`core.worker.Watch`). The caller's is added to the record for others if that is
-        `record_every` seconds old. If it is later than `not_after`, the clock has jumped or the
-        store was away: no worker is marked, and the record starts again.
+        All times are the store's. The caller knows that its clock has run evenly from `since` on;
+        infinite means that it knows nothing yet. A lease has ended when its worker was silent for
+        so long in watched time: that of the caller, and of the callers before it
+        (`core.worker.Watch`). The caller's time is added to the record for others if the record is
+        `record_every` seconds old. If the time is later than `not_after`, the clock has jumped or
+        the store was unavailable: no worker is marked, and the record starts again.
 
         Marking and listing change no execution: the caller decides for each
-        (`core.lifecycle.after_loss`) and applies it with `wait=False`. Says in passing whether
-        anything waits at a gate, which `admit` may let in.
+        (`core.lifecycle.after_loss`) and applies the decision with `wait=False`. The answer also
+        reports whether an execution waits at a gate, which `admit` may let in.
         """
         ...
 
     async def write_log(self, tenant: str, *, worker: UUID, parts: Sequence[NewLogPart]) -> None:
-        """Keep these parts, of executions that `worker` has in hand under these leases: what
-        was given to others is not written about. A part that is there already stays as it is.
+        """Store log parts of executions that `worker` holds under these leases, and skip all
+        others. A part that is already stored stays as it is.
         """
         ...
 
@@ -318,15 +317,15 @@ class SchedulesPort(Protocol):
     """Cursors and ticks of schedules, and jobs that depend on jobs."""
 
     async def put_schedules(self, tenant: str, schedules: Sequence[NewSchedule]) -> None:
-        """Create or replace these schedules, all or nothing; counts and last firing are kept.
-        One of a paused job is paused. One with `own_gate` has a gate of its own,
-        `core.schedule.gate_of(job, id)`; `retain` removes it some time after the schedule.
-        Wakes who waits for a schedule. Raises JobNotFound.
+        """Create or replace these schedules, all or nothing; counts and last firing are kept. A
+        schedule of a paused job is paused. A schedule with `own_gate` has its own gate,
+        `core.schedule.gate_of(job, id)`; `retain` removes the gate some time after the schedule.
+        Wakes the callers that wait for a schedule. Raises JobNotFound.
         """
         ...
 
     async def delete_schedules(self, tenant: str, ids: Sequence[UUID]) -> int:
-        """Remove schedules; their ticks stay on record. Answers how many there were."""
+        """Remove schedules and return how many there were; their ticks stay on record."""
         ...
 
     async def list_schedules(
@@ -338,168 +337,168 @@ class SchedulesPort(Protocol):
         after: UUID | None = None,
         limit: int = 1000,
     ) -> list[Schedule]:
-        """The first schedules of a tenant in the order of ids, those after this one. With `ids`,
-        those of them that there are and that belong to the job, if one is given. The cost does not
-        depend on how many others there are.
+        """Return the first schedules of a tenant after the id `after`, in the order of ids. With
+        `ids`, return those of them that exist and that belong to the job, if one is given. The cost
+        does not depend on the number of other schedules.
         """
         ...
 
     async def list_job_schedules(
         self, tenant: str, job: str, *, limit: int = 100, cursor: str | None = None
     ) -> Page[Schedule]:
-        """A page of the schedules of one job: those that it declares, then those made at run
-        time, each in the order of next times. One that fires between two pages may be on both. The
-        cost does not depend on how many there are. A page ends at PAGE_BYTES_MAX bytes, with one
-        schedule at least. Raises JobNotFound, and UsageError for a cursor that is none of ours.
+        """Return a page of the schedules of one job: the declared ones, then those created at run
+        time, each in the order of next times. A schedule that fires between two pages may be on
+        both. The cost does not depend on their number. A page ends at PAGE_BYTES_MAX bytes, with at
+        least one schedule. Raises JobNotFound, and UsageError for an invalid cursor.
         """
         ...
 
     async def due_schedules(
         self, *, limit: int = 1000, free: bool = False, after: Schedule | None = None
     ) -> Due:
-        """Schedules of any tenant whose cursor has come, earliest first, and when the next one
-        will be due. Locks nothing: `fire` finds out who was first. With `free`, what somebody
-        else has in his hands just now is left out, which costs more. With `after`, only those that
-        come after that one in this order.
+        """Return the schedules of any tenant that are due by their cursor, earliest first, and the
+        time when the next one will be due. Locks nothing: `fire` decides which caller was first.
+        With `free`, leave out schedules that another transaction holds now, which costs more. With
+        `after`, return only those that come after that one in this order.
         """
         ...
 
     async def fire(self, firings: Sequence[Firing]) -> list[bool]:
-        """Advance each schedule whose cursor still is `expect`, recording its ticks and
-        creating their executions with it.
+        """Advance each schedule if its cursor is still `expect`, and record its ticks and create
+        their executions with it.
 
-        True for those that were advanced here; False: somebody else did, or has it in his hands
-        just now, or it is paused or gone, and nothing was written for it. Nobody is waited for.
-        False, too, if a missed tick of it is on record already, as when the cursor was set back:
-        the range that it stands for would be lost, so it has to begin after what is on record.
-        Cursor, tick and execution of one firing are one transaction. A tick that is on record
-        already creates no execution. One whose execution is not let in by the job's overlap rule
-        is recorded as skipped, and so is the execution; a fixed delay then begins anew.
+        Return True for those that were advanced here. Return False, and write nothing for the
+        schedule, if another caller advanced it or holds it now, or if it is paused or gone. The
+        call waits for no other. Return False, too, if a missed tick is already on record, as when
+        the cursor was set back: its range would be lost, so it has to begin after the ticks on
+        record. Cursor, tick and execution of one firing are one transaction. A tick that is already
+        on record creates no execution. If the job's overlap rule refuses an execution, the tick and
+        the execution are recorded as skipped; a fixed delay then begins anew.
         """
         ...
 
     async def schedules_ahead(
         self, *, by: Seconds, limit: int = 1000, after: UUID | None = None
     ) -> Due:
-        """Schedules that are not paused and whose cursor was set while the store's clock was ahead
-        of now by more than `by`. By id, from the one after `after` on.
+        """Return schedules that are not paused and have a cursor that was set while the store's
+        clock was ahead of now by more than `by`. The order is by id, from the one after `after` on.
         """
         ...
 
     async def turn_back(self, turns: Sequence[ScheduleRewind]) -> list[bool]:
-        """Set back each cursor that still is `expect`, and take its missed ticks after `now` off
-        the record and out of the counts. Ticks that were fired or skipped stay on record. Wakes
-        schedulers. True for each that was set back.
+        """Set back each cursor that is still `expect`, and remove its missed ticks after `now` from
+        the record and the counts. Ticks that were fired or skipped stay on record. Wakes
+        schedulers. Return True for each that was set back.
         """
         ...
 
     async def pause_job(self, tenant: str, name: str, *, note: str = "") -> None:
-        """Let the job's schedules fire no more until it is resumed; it can still be enqueued. A
-        paused one gets the new note. Raises JobNotFound.
+        """Stop the job's schedules until it is resumed; the job can still be enqueued. A paused job
+        gets the new note. Raises JobNotFound.
         """
         ...
 
     async def resume_job(self, tenant: str, name: str, firings: Sequence[Firing] = ()) -> None:
-        """Let a paused job's schedules fire again, once these have gone on from where they stood:
-        nothing that came due in the meantime fires unless `firings` say so. Those that `fire`
-        would not advance, though resumed, are left alone. Raises JobNotFound.
+        """Resume the schedules of a paused job, after these firings have advanced them: no time
+        that came due in the meantime fires unless `firings` say so. Schedules that `fire` would not
+        advance, though resumed, are left unchanged. Raises JobNotFound.
         """
         ...
 
     async def list_ticks(
         self, tenant: str, schedule: UUID, *, limit: int = 100, before: Instant | None = None
     ) -> list[TickRecord]:
-        """The ticks on record of one schedule, newest first."""
+        """Return the ticks on record of one schedule, newest first."""
         ...
 
     async def list_occurrences(
         self, tenant: str, schedule: UUID, *, since: Instant, until: Instant, limit: int = 10_000
     ) -> list[Occurrence]:
-        """Executions of a schedule for ticks from `since` to `until`, both included: by tick,
-        then in the order they were created.
+        """Return executions of a schedule for ticks from `since` to `until`, both included: by
+        tick, then in the order of creation.
         """
         ...
 
     async def dependents(self, *, limit: int = 1000, after: UUID | None = None) -> Dependents:
-        """What may be ready, of any tenant: schedules that fire after others and are not paused,
-        and executions that wait for dependencies and whose time has come. At most `limit` of
-        each, by id, beginning after this one. Locks nothing.
+        """Return the candidates that may be ready, of any tenant: schedules that fire after others
+        and are not paused, and executions that wait for dependencies and have reached their time.
+        Return at most `limit` of each, by id, beginning after this one. Locks nothing.
         """
         ...
 
     async def ended_since(
         self, tenant: str, jobs: Sequence[tuple[str, Instant]], *, thoroughly: bool = False
     ) -> list[Ended]:
-        """What has ended of each job since then. Of one that does not exist, nothing has.
+        """Return the ends of each job since then. A job that does not exist has none.
 
-        A success may be overlooked that is not among the newest executions of the job that have
-        ended, of which there are `core.schedule.LOOKED_AT_MAX`; but not by who asks
-        `thoroughly`, for which all may be read that the job has done since.
+        The answer may miss a success that is not among the newest ended executions of the job; it
+        reads `core.schedule.LOOKED_AT_MAX` of these. With `thoroughly`, it misses none, but may
+        read all executions of the job since then.
         """
         ...
 
     async def upstream(self, tenant: str, jobs: Sequence[tuple[str, Instant]]) -> list[Upstream]:
-        """How each job stood at a time: the latest of its executions that were due by then.
+        """Return the state of each job at a time: that of its latest execution due by then.
 
-        One of a schedule was due at its tick. Any other was due when it could be claimed first;
-        once that attempt has ended, when it was created. Of two that were due at the same time,
-        the one counts that was created later. If an unfinished one is later than all that have
-        ended, the state is that of any such. A job that was deleted has no execution.
+        An execution of a schedule was due at its tick. Any other was due when it could be claimed
+        first; once that attempt has ended, when it was created. Of two that were due at the same
+        time, the one that was created later counts. If an unfinished execution is later than all
+        ended ones, the state is that of any such. A job that was deleted has no execution.
         """
         ...
 
     async def release_dependents(self, tenant: str, ids: Sequence[UUID]) -> int:
-        """Let these begin, if they still wait for dependencies: they can be claimed, or wait only
-        for a slot of their gate now. Answers how many there were.
+        """Release these executions, if they still wait for dependencies: they can be claimed, or
+        wait only for a slot of their gate now. Return how many there were.
         """
         ...
 
     async def rule_out_dependents(self, tenant: str, ids: Sequence[UUID]) -> int:
-        """Skip these, if they still wait for dependencies. Answers how many there were."""
+        """Skip these, if they still wait for dependencies. Return how many there were."""
         ...
 
 
 class RunsPort(Protocol):
     """Workflow runs, steps of durable functions, and the events that they wait for.
 
-    What a workflow's execution consists of, once it has begun.
+    A run is the content of a workflow's execution, once it has begun.
 
-    A run that was expanded is running in nobody's hands: it has no worker and no lease, and ends
-    with its last node. Its nodes' executions have it as `parent` and their label as `node`. However
-    one of them ends (`apply`, `cancel`, `expire`, …), the same transaction takes the run's lock,
-    drives `core.workflow.progress.advance`, and writes the changes: children that can start are
-    executions from then on, and the last end is the end of the run. Such an execution is no dead
-    letter, and holds no unique key.
+    No worker holds an expanded run: it is running without a worker and a lease, and ends with its
+    last node. Its nodes' executions have it as `parent` and their label as `node`. However one of
+    them ends (`apply`, `cancel`, `expire`, …), the same transaction takes the run's lock, drives
+    `core.workflow.progress.advance`, and writes the changes: children that can start are executions
+    from then on, and the last end is the end of the run. Such an execution is no dead letter, and
+    holds no unique key.
     """
 
     async def expand(self, tenant: str, *, worker: UUID, claimed: Claimed, plan: Plan) -> bool:
-        """Begin a run that `worker` holds: keep its nodes and start the first, in one transaction.
+        """Begin a run that `worker` holds: store its nodes and start the first, in one transaction.
 
-        Under the same fence as `apply`: False if it is in other hands by now, and nothing is
-        written. Cancelling that was asked for before makes it end as cancelled, here. It
-        stays the same attempt, in nobody's hands: no late report of the claim matches any more, and
+        The fence is that of `apply`: return False, and write nothing, if the worker no longer holds
+        the run. If cancelling was requested before, the run ends here as cancelled. The run stays
+        the same attempt, without a worker: no late report of the claim matches any more, and
         neither a repeated claim nor a reaper finds it.
 
-        A run that was revived, or that takes over from another (`rerun`), has its nodes already: it
-        goes on with those, and `plan` is not looked at.
+        A run that was revived, or that takes over from another (`rerun`), already has its nodes: it
+        continues with those, and `plan` is ignored.
 
-        Raises InvalidWorkflow for one that is deeper inside others than WORKFLOW_LEVELS_MAX, and
-        writes nothing: it stays in the worker's hands.
+        Raises InvalidWorkflow for a run that is deeper inside others than WORKFLOW_LEVELS_MAX, and
+        writes nothing: the worker still holds it.
         """
         ...
 
     async def get_run(self, tenant: str, id: UUID) -> RunDetail | None:
-        """The nodes of a run in order, without the items of mapped ones; None: it has none (yet).
+        """Return a run's nodes in order, without items of mapped ones; None: it has none (yet).
 
-        A node that has an execution is shown with that one's state.
+        A node that has an execution is shown with its state.
         """
         ...
 
     async def node_attempts(
         self, tenant: str, id: UUID, *, limit: int = 20
     ) -> dict[UUID, tuple[AttemptSpan, ...]]:
-        """The attempts at the nodes of a run, by their executions: of each the newest, oldest
-        first, also the one that goes on. Items of mapped nodes are left out; there are too many.
+        """Return the newest attempts at the nodes of a run, by their executions, oldest first,
+        including the one in progress. Items of mapped nodes are left out; there are too many.
 
         The cost is that of the nodes that have begun, however long the history is.
         """
@@ -508,63 +507,63 @@ class RunsPort(Protocol):
     async def rerun(
         self, tenant: str, id: UUID, new: NewExecution, *, labels: Sequence[str] | None = None
     ) -> Enqueued:
-        """Begin a new run, under the version of an old one that has ended, which starts with these
-        nodes and all that depends on them, and takes over the rest. None: those that did not
-        succeed. It is enqueued like any execution, and begins when it is claimed and expanded.
-        Raises UsageError for a label that is not in it, and for what is no run or has not ended;
-        ExecutionNotFound; and what `enqueue` raises.
+        """Begin a new run, under the version of an old run that has ended. It starts with these
+        nodes and all that depends on them, and takes over the rest. None: the nodes that did not
+        succeed. The new run is enqueued like any execution, and begins when it is claimed and
+        expanded. Raises UsageError for a label that is not in the old run, and for an execution
+        that is no run or has not ended; ExecutionNotFound; and the errors of `enqueue`.
 
-        A dead run itself goes on with `revive`, which keeps what has succeeded: it is put back to
-        be claimed, like any dead letter, and goes on when it is expanded.
+        A dead run itself continues with `revive`, which keeps the nodes that succeeded: the run
+        becomes claimable again, like any dead letter, and continues when it is expanded.
         """
         ...
 
     async def steps(self, tenant: str, id: UUID) -> list[Step]:
-        """The steps of an execution, by their place. An unknown one has none."""
+        """Return the steps of an execution, by their place. An unknown one has none."""
         ...
 
     async def record(
         self, tenant: str, *, worker: UUID, steps: Sequence[NewStep]
     ) -> list[Step | None]:
-        """Write these steps in one transaction, and answer what is on record for each now.
+        """Write these steps in one transaction, and return the step on record for each now.
 
         None: the execution is not running under (attempt, lease, worker) any more, and nothing was
-        written for it. A step that is on record as done stays as it is, and is answered so; one
-        that is not is replaced, but for its beginning: `started_at`, and the `wake_at` of a sleep
-        or a wait.
+        written for it. A step that is on record as done stays as it is, and is returned so. A step
+        that is not done is replaced, except its beginning: `started_at`, and the `wake_at` of a
+        sleep or a wait.
 
-        A sleep is done at once; its `wake_at` is the store's now and its delay. A wait is done if
+        A sleep is done at once; its `wake_at` is the store's now plus its delay. A wait is done if
         an event fits that was received since the execution was created, in the time of the wait,
-        and that no other wait of it got, the oldest of those; its result is
-        `core.event.result_of` it. Otherwise it is open until an event fits or its time is over
-        (done, without a result). Whatever ends a wait of an execution that runs or can be claimed
-        closes its others: each attempt records the waits that it comes to anew, also those it finds
-        on record as not done, before it moves to `waiting`.
+        and that no other wait of it got, the oldest of those; its result is `core.event.result_of`
+        it. Otherwise it is open until an event fits or its time is over (done, without a result).
+        If a wait ends, and its execution runs or can be claimed, the other waits of the execution
+        are closed: each attempt records its waits anew, also those on record as not done, before it
+        moves to `waiting`.
 
-        Raises UsageError for a step that cannot be kept, with nothing written: who sends those of
-        several executions asks `core.event.check_step` before.
+        Raises UsageError for a step that cannot be stored, with nothing written. A caller with
+        steps of several executions calls `core.event.check_step` before.
         """
         ...
 
     async def publish(self, tenant: str, event: NewEvent) -> Published:
-        """Keep an event, and let go on what waits for it, in one transaction.
+        """Store an event, and release the executions that wait for it, in one transaction.
 
-        One with the same source and id that is on record changes nothing (`created=False`). The
-        results of the waits that it fits are written, also of executions that still run or are
-        anywhere else on their way; those that are `waiting` for an event become `queued`, and
-        workers are woken. Each execution gets it for one wait, the first in its order. With
-        `execution`, only that one gets it; an unknown one raises ExecutionNotFound, and one that
-        has ended keeps it for nothing. Events are kept for `EVENT_SECONDS_KEPT`.
-        Raises UsageError for one that cannot be kept.
+        An event with the source and id of one on record changes nothing (`created=False`). The
+        store writes the results of the waits that the event fits, also of executions that still run
+        or are in another state before their end. Those that are `waiting` for an event become
+        `queued`, and workers are woken. Each execution gets it for one wait, the first in its
+        order. With `execution`, only that one gets it; an unknown one raises ExecutionNotFound, and
+        for an ended one the event is kept without effect. Events are kept for `EVENT_SECONDS_KEPT`.
+        Raises UsageError for one that cannot be stored.
         """
         ...
 
     async def node_waits(
         self, tenant: str, run: UUID, *, event: NewEvent | None = None, limit: int = 1000
     ) -> list[NodeWait]:
-        """The events that nodes of a run wait for now, by their executions: also the items of
-        mapped nodes, and nodes of runs inside. With `event`, those that it would end; the limit
-        counts only these.
+        """Return the events that nodes of a run wait for now, by their executions: also the items
+        of mapped nodes, and nodes of inner runs. With `event`, return the waits that it would end;
+        the limit counts only these.
 
         The cost is that of the nodes that have begun and not ended.
         """
@@ -573,7 +572,7 @@ class RunsPort(Protocol):
     async def list_events(
         self, tenant: str, *, limit: int = 100, cursor: str | None = None
     ) -> Page[Event]:
-        """Events on record, those that came last first."""
+        """Return events on record, latest first."""
         ...
 
 
@@ -584,17 +583,16 @@ class CatalogPort(Protocol):
     """
 
     async def define_jobs(self, tenant: str, jobs: Sequence[NewJob]) -> list[Job]:
-        """Store these definitions and return the current version of each, in the order given;
-        all or nothing.
+        """Store these definitions and return the current version of each, in the order given; all
+        or nothing.
 
-        A new name becomes version 1. An equal definition changes nothing. A different one
-        becomes the next version, unless it equals a superseded one and `promote` is not set:
-        then the current one stays, which the caller sees from the answer. With a definition that
-        becomes the current one, or comes back after the job was deleted, its `schedules` take the
-        place of the declared ones that the job has; those with the same id keep their counts.
-        Raises VersionConflict where `expect` does not hold. Several callers defining the same job
-        at once get the same answer. A deleted job that is defined again lives on under its old id,
-        and is what it is defined as, be that superseded.
+        A new name becomes version 1. An equal definition changes nothing. A different one becomes
+        the next version, unless it equals a superseded one and `promote` is not set: then the
+        current one stays, as the answer shows. If a definition becomes the current one, or comes
+        back after the job was deleted, its `schedules` replace the declared ones of the job; those
+        with the same id keep their counts. Raises VersionConflict if `expect` does not hold.
+        Several callers that define the same job at once get the same answer. A deleted job that is
+        defined again keeps its old id, and gets the given definition, even a superseded one.
         """
         ...
 
@@ -607,14 +605,14 @@ class CatalogPort(Protocol):
         ...
 
     async def get_job(self, tenant: str, name: str, *, version: int | None = None) -> Job:
-        """The current version of a job, or the one asked for. Raises JobNotFound; a deleted job
-        is not found without a version.
+        """Return the current version of a job, or the one asked for. Raises JobNotFound; a deleted
+        job is not found without a version.
         """
         ...
 
     async def find_job(self, tenant: str, id: UUID, *, or_deleted: bool = False) -> Job:
-        """The current version of the job with this id. Raises JobNotFound; for a deleted one too,
-        unless it is asked for.
+        """Return the current version of the job with this id. Raises JobNotFound; for a deleted one
+        too, unless it is asked for.
         """
         ...
 
@@ -626,22 +624,22 @@ class CatalogPort(Protocol):
         limit: int = 100,
         cursor: str | None = None,
     ) -> Page[Job]:
-        """Jobs that a filter lets through, by name, with complete definitions. Deleted ones are
-        not shown. A page ends at PAGE_BYTES_MAX bytes, with one job at least.
+        """Return jobs that match a filter, by name, with complete definitions. Deleted ones are not
+        shown. A page ends at PAGE_BYTES_MAX bytes, with at least one job.
         """
         ...
 
     async def list_versions(
         self, tenant: str, name: str, *, limit: int = 100, cursor: str | None = None
     ) -> Page[Job]:
-        """Versions of a job, newest first; of a deleted one too. A page ends at PAGE_BYTES_MAX
-        bytes, with one version at least. Raises JobNotFound.
+        """Return versions of a job, newest first; of a deleted one too. A page ends at
+        PAGE_BYTES_MAX bytes, with at least one version. Raises JobNotFound.
         """
         ...
 
     async def delete_job(self, tenant: str, name: str, *, expect: int | None = None) -> None:
-        """Let the job fire and be enqueued no more: its schedules are gone, its versions and
-        executions stay. Raises JobNotFound; VersionConflict if it is not at the version `expect`.
+        """Delete the job and its schedules: it cannot fire or be enqueued. Its versions and
+        executions stay. Raises JobNotFound; VersionConflict if its version is not `expect`.
         """
         ...
 
@@ -650,23 +648,23 @@ class CatalogPort(Protocol):
         ...
 
     async def get_execution(self, tenant: str, id: UUID) -> ExecutionDetail:
-        """One execution with its ended attempts. Raises ExecutionNotFound."""
+        """Return one execution with its ended attempts. Raises ExecutionNotFound."""
         ...
 
     async def list_executions(
         self, tenant: str, where: ExecutionFilter, *, limit: int = 100, cursor: str | None = None
     ) -> Page[Execution]:
-        """Executions by id, newest first. Whatever happens between two pages, nothing that was
-        there all along is missed or shown twice. Arguments, results and checkpoints of more than
-        LIST_VALUE_BYTES_MAX bytes are left out (`truncated`), and are not read. A page ends at
-        PAGE_BYTES_MAX bytes, with one execution at least. Raises UsageError for a cursor that is
-        none of ours.
+        """Return executions by id, newest first. Changes between two pages never cause an execution
+        that was there all along to be missed or shown twice. Arguments, results and checkpoints of
+        more than LIST_VALUE_BYTES_MAX bytes are left out (`truncated`), and are not read. A page
+        ends at PAGE_BYTES_MAX bytes, with at least one execution. Raises UsageError for an invalid
+        cursor.
 
         A page reads no more than SCAN_ITEMS_MAX executions of a kind: unfinished ones, dead
         letters, or those that ended in one state, of the job, schedule, parent or tenant. If few of
-        them fit the filter, it is short or empty, and has a cursor. With `where.content`, a page is
-        the result of one scan of SCAN_ITEMS_MAX executions at most, those of the other conditions,
-        with their arguments and errors as a whole.
+        them match the filter, the page is short or empty, and has a cursor. With `where.content`, a
+        page is the result of one scan. It reads at most SCAN_ITEMS_MAX executions that match the
+        other conditions, with their complete arguments and errors.
         """
         ...
 
@@ -680,32 +678,32 @@ class CatalogPort(Protocol):
         ...
 
     async def job_activity(self, tenant: str, names: Sequence[str]) -> dict[str, JobActivity]:
-        """What the jobs of these names do now, all at one moment; deleted ones too. Names that
-        never were a job's are left out.
+        """Return the current activity of the jobs with these names, all at one moment; of deleted
+        ones too. Names that never were a job's are left out.
 
-        The cost is that of the jobs asked for, not of what they have ever run. So of a job with
-        very many unfinished executions only the newest thousand are looked at, and all that run.
-        Large values of the last execution and of schedules are left out, as in lists. Of schedules
-        made at run time, only the next NEXT_SCHEDULES_MAX are read, the earliest first.
+        The cost depends on the jobs asked for, not on their history. So of a job with very many
+        unfinished executions, only the newest thousand and all running ones are read. Large values
+        of the last execution and of schedules are left out, as in lists. Of schedules created at
+        run time, only the next NEXT_SCHEDULES_MAX are read, the earliest first.
         """
         ...
 
     async def job_ids(self, tenant: str, names: Sequence[str]) -> dict[str, UUID]:
-        """The ids of the jobs of these names; of deleted ones too. Names that never were a job's
-        are left out.
+        """Return the ids of the jobs with these names; of deleted ones too. Names that never were a
+        job's are left out.
         """
         ...
 
     async def list_queues(self, tenant: str) -> list[Queue]:
-        """Queues that have work, or were paused, or are a job's, by name. A number above
+        """Return queues that have work, or were paused, or are a job's, by name. A number above
         COUNT_ITEMS_MAX is a lower bound: `Queue.at_least`.
         """
         ...
 
     async def get_position(self, tenant: str, id: UUID) -> Position:
-        """Return the place of an execution in line. One at a gate is behind those that were due at
-        the gate before it; any other is behind those that are claimed from its queue before it.
-        One that is unknown or has ended has none: nothing is ahead of it.
+        """Return the place of an execution in line. An execution at a gate is behind those that
+        were due at the gate before it. Any other is behind those that are claimed from its queue
+        before it. One that is unknown or has ended has no place: nothing is ahead of it.
 
         It reads no more than COUNT_ITEMS_MAX executions of a kind and a priority, and
         SCAN_ITEMS_MAX of the job to find the first HOLDERS_MAX holders of the gate.
@@ -719,12 +717,12 @@ class CatalogPort(Protocol):
         ...
 
     async def activity(self, tenant: str, *, since: Activity | None = None) -> Activity:
-        """How much was enqueued and has failed since an earlier answer; without one, nothing.
+        """Return the numbers enqueued and failed since an earlier answer; without one, nothing.
 
-        It reads only what is about as young as that answer, however long the history. What was
-        enqueued is found by the times in the ids. One that is seen more than ten seconds after
-        its id was made, by the store's clock, is missed. Dead letters that were decided on
-        meanwhile do not count.
+        It reads only data about as young as that answer, however long the history. Enqueued
+        executions are found by the times in the ids. One that is seen more than ten seconds after
+        its id was made, by the store's clock, is missed. Dead letters decided on since do not
+        count.
         """
         ...
 
@@ -736,30 +734,30 @@ class CatalogPort(Protocol):
         ...
 
     async def read_totals(self, tenant: str, *, jobs: int) -> list[StatTotal]:
-        """All that was ever counted, by queues, and of so many of the busiest jobs by their queues.
-        The numbers only rise.
+        """Return all counts since the beginning, by queues, and those of the `jobs` busiest jobs by
+        their queues. The numbers only rise.
         """
         ...
 
     async def read_log(
         self, tenant: str, id: UUID, *, after: tuple[int, int] = (0, 0), limit: int = 100
     ) -> list[LogPart]:
-        """Parts in the order of attempt and number, beginning after such a pair. Empty for an
-        execution that said nothing or is unknown.
+        """Return log parts in the order of attempt and number, beginning after the pair `after`.
+        The list is empty for an execution that is unknown or wrote no log.
         """
         ...
 
     async def miscounts(self) -> list[Miscount]:
-        """Gates of any tenant that count more or fewer executions inside than there are."""
+        """List gates of any tenant that count more or fewer executions inside than there are."""
         ...
 
     async def list_workers(self, tenant: str, *, include_dead: bool = False) -> list[Worker]:
-        """Workers of this tenant, oldest first."""
+        """Return workers of this tenant, oldest first."""
         ...
 
     async def offers(self, tenant: str) -> list[Offer]:
-        """What workers of this tenant offer that are live and hold their lease, in no order. Those
-        that offer the same are one, so that the answer is short in a large fleet.
+        """Return the offers of workers of this tenant that are live and hold their lease, in no
+        order. Equal offers are merged, so that the answer is short in a large fleet.
         """
         ...
 
@@ -768,107 +766,107 @@ class AdminPort(Protocol):
     """Tenants, keys, quotas, the audit log, requests, secrets, templates and leadership."""
 
     async def add_tenant(self, name: str, quotas: Quotas = NO_QUOTAS) -> Tenant:
-        """Create a tenant with these quotas. One that exists is refused with DuplicateKey."""
+        """Create a tenant with these quotas. Raises DuplicateKey for one that exists."""
         ...
 
     async def get_tenant(self, name: str) -> Tenant:
-        """A tenant. Raises TenantNotFound."""
+        """Return a tenant. Raises TenantNotFound."""
         ...
 
     async def list_tenants(self) -> list[Tenant]:
-        """All tenants with their quotas, by name. `default` always exists."""
+        """Return all tenants with their quotas, by name. `default` always exists."""
         ...
 
     async def set_quotas(
         self, tenant: str, *, keep: Keep | None = None, **changes: int | None
     ) -> Tenant:
-        """Change these quotas of a tenant, by the names that `Quotas` has; the others stay, also
-        if somebody else changes them at the same time. None is no limit. `keep` replaces its
+        """Change these quotas of a tenant, by the names that `Quotas` has. The others stay, also if
+        another caller changes them at the same time. None is no limit. `keep` replaces the tenant's
         policy of retention; None leaves it.
 
-        `define_jobs` and `enqueue` (`load` too) refuse what would exceed them with QuotaExceeded,
-        and nothing is written. Claims take no more than `running` leaves. Nodes of runs start as
+        `define_jobs` and `enqueue` (`load` too) raise QuotaExceeded, and write nothing, if they
+        would exceed the quotas. Claims take no more than `running` leaves. Nodes of runs start as
         far as `queued` leaves room, one of each run in any case; the others start when something
-        ends, or `advance_runs` finds room. Ticks of schedules are
-        counted and never refused: a quota delays work, it does not lose it. What is over a new
-        quota already stays. Other processes heed a change within 5 seconds.
+        ends, or when `advance_runs` finds room. Ticks of schedules are counted and never refused: a
+        quota delays work, it does not lose it. Work that is already over a new quota stays. Other
+        processes apply a change within 5 seconds.
         """
         ...
 
     async def add_key(self, tenant: str, key: NewKey) -> Key:
-        """Keep a key. One with the same id is there already and is answered as it is."""
+        """Store a key. If one with the same id exists, return that one unchanged."""
         ...
 
     async def add_session(self, tenant: str, digest: bytes, session: NewSession) -> Key:
-        """Keep a session of the valid key or login link with this digest, see `Key.open_session`.
+        """Store a session of the valid key or login link with this digest, see `Key.open_session`.
 
         A link is used up. A session ends with its key, and the oldest of a key when it has more
-        than SESSIONS_MAX. Sessions and links that have ended are forgotten. Raises NotFound.
+        than SESSIONS_MAX. Sessions and links that have ended are removed. Raises NotFound.
         """
         ...
 
     async def find_key(self, digest: bytes) -> tuple[Key, Instant] | None:
-        """The key with this digest, of whichever tenant, and the store's time; revoked and
-        expired ones too. None: there is none.
+        """Return the key with this digest, of any tenant, and the store's time; revoked and expired
+        ones too. None: there is no such key.
         """
         ...
 
     async def has_keys(self) -> bool:
-        """Whether any key of any tenant is valid now; sessions and login links do not count."""
+        """Return True if a key of any tenant is valid now, apart from sessions and login links."""
         ...
 
     async def list_keys(self, tenant: str) -> list[Key]:
-        """A tenant's keys, sessions and login links, newest first; revoked and expired ones too."""
+        """Return keys, sessions and login links, newest first; revoked and expired ones too."""
         ...
 
     async def revoke_key(self, tenant: str, id: UUID) -> Key:
-        """Let a key open nothing any more. Once revoked it stays so, with its first time. Raises
-        NotFound.
+        """Revoke a key, so that it opens nothing any more. It stays revoked, with its first time.
+        Raises NotFound.
         """
         ...
 
     async def touch_keys(self, used: Mapping[UUID, Seconds]) -> None:
-        """Note that these keys were used so many seconds ago. A later time that is known stays."""
+        """Record that these keys were used so many seconds ago. A later known time stays."""
         ...
 
     async def set_secret(self, tenant: str, secret: NewSecret) -> Secret:
-        """Keep a secret; one of the same name is replaced, and its version rises. Versions of a
-        name never repeat: one that is set after a delete goes on counting.
+        """Store a secret; one of the same name is replaced, and its version rises. Versions of a
+        name never repeat: after a delete, the count of versions continues.
 
         Raises VersionConflict if `secret.version` is not the next version.
         """
         ...
 
     async def list_secrets(self, tenant: str) -> list[Secret]:
-        """A tenant's secrets by name, without their values."""
+        """Return a tenant's secrets by name, without their values."""
         ...
 
     async def delete_secret(self, tenant: str, name: str) -> None:
-        """Forget a secret. Raises SecretNotFound."""
+        """Remove a secret. Raises SecretNotFound."""
         ...
 
     async def fetch_secrets(self, tenant: str, names: Collection[str]) -> dict[str, SealedSecret]:
-        """Those of these that there are."""
+        """Return the secrets of these names, as far as they exist."""
         ...
 
     async def set_template(
         self, tenant: str, template: NewTemplate, *, author: str = "", expect: int | None = None
     ) -> Template:
-        """Keep a template; one of the same name is replaced, and its version rises, unless both
+        """Store a template; one of the same name is replaced, and its version rises, unless both
         are equal: then nothing changes. `expect`: 0 for a name that must be new (DuplicateKey), n
         for the version that must be the current one (VersionConflict).
         """
         ...
 
     async def get_template(self, tenant: str, name: str) -> Template:
-        """A template. Raises TemplateNotFound."""
+        """Return a template. Raises TemplateNotFound."""
         ...
 
     async def list_templates(
         self, tenant: str, *, limit: int = 100, cursor: str | None = None
     ) -> Page[Template]:
-        """A tenant's templates, by name. A page ends at PAGE_BYTES_MAX bytes, with one template at
-        least.
+        """Return a tenant's templates, by name. A page ends at PAGE_BYTES_MAX bytes, with at least
+        one template.
         """
         ...
 
@@ -881,17 +879,17 @@ class AdminPort(Protocol):
     async def set_alert_rule(
         self, tenant: str, rule: AlertRule, *, author: str = "", expect: int | None = None
     ) -> StoredRule:
-        """Keep an alert rule, as `set_template` does a template. A tenant has at most RULES_MAX."""
+        """Store an alert rule, as `set_template` a template. A tenant has at most RULES_MAX."""
         ...
 
     async def get_alert_rule(self, tenant: str, name: str) -> StoredRule:
-        """A rule. Raises AlertNotFound."""
+        """Return a rule. Raises AlertNotFound."""
         ...
 
     async def list_alert_rules(
         self, tenant: str, *, limit: int = 100, cursor: str | None = None
     ) -> Page[StoredRule]:
-        """A tenant's rules, by name."""
+        """Return a tenant's rules, by name."""
         ...
 
     async def delete_alert_rule(self, tenant: str, name: str, *, expect: int | None = None) -> None:
@@ -915,14 +913,14 @@ class AdminPort(Protocol):
         limit: int = 100,
         cursor: str | None = None,
     ) -> Page[Incident]:
-        """Incidents by id, newest first. They are kept for INCIDENT_SECONDS_KEPT after the end."""
+        """Return incidents by id, newest first, kept for INCIDENT_SECONDS_KEPT after the end."""
         ...
 
     async def move_incident(self, tenant: str, move: IncidentMove) -> bool:
-        """Make a move of an incident, and enqueue its message, in one transaction. False: the
-        incident is not as the move assumes, and nothing is written. So each opening and each end
-        has one message, whichever processes evaluate the rule. Raises QuotaExceeded if the message
-        finds no room; then nothing is written.
+        """Make a move of an incident, and enqueue its message, in one transaction. Return False,
+        and write nothing, if the incident is not as the move assumes. So each opening and each end
+        has one message, also if several processes evaluate the rule. Raises QuotaExceeded, and
+        writes nothing, if the quota has no room for the message.
         """
         ...
 
@@ -938,7 +936,7 @@ class AdminPort(Protocol):
         limit: int = 100,
         cursor: str | None = None,
     ) -> Page[AuditEntry]:
-        """Entries, newest first. There is no way to change or remove one younger than a year."""
+        """Return entries, newest first. No operation changes or removes one younger than a year."""
         ...
 
     async def read_audit_chain(self, tenant: str, *, after: int, limit: int) -> ChainSegment:
@@ -949,13 +947,13 @@ class AdminPort(Protocol):
         ...
 
     async def begin_request(self, tenant: str, request: NewRequest) -> Request:
-        """Remember a request, or answer what is known of an earlier one with its key. Remembered
-        for a day.
+        """Record a request, or return the record of an earlier one with its key. It is kept for a
+        day.
         """
         ...
 
     async def answer_request(self, tenant: str, key: str, *, status: int, answer: str) -> None:
-        """Keep the answer to a request. The first one stays."""
+        """Store the answer to a request. The first one stays."""
         ...
 
     async def lead(
@@ -964,26 +962,26 @@ class AdminPort(Protocol):
         """Take or keep the leadership of that name. None: another holder's lease lasts. A new
         holder gets a higher epoch.
 
-        `since` is when the asker came up, by the store's clock. If nobody was there then who leads
-        or asks, the schedules with `is_reboot` are due, in the same transaction. Whoever asks
-        counts as there for a lease, so a leader may only find out later, when that of all others
-        who were there before him has ended.
+        `since` is the time when the caller started, by the store's clock. If no leader and no other
+        caller was present then, the schedules with `is_reboot` are due, in the same transaction.
+        Each caller counts as present for a lease. So a leader may learn this only later, when the
+        leases of all earlier callers have ended.
         """
         ...
 
     async def resign(self, name: str, *, holder: UUID) -> None:
-        """Give leadership up, if held, so that another need not wait. Who does not lead is
-        not there any more, either.
+        """Release leadership, if held, so that another holder need not wait. A caller that does not
+        lead no longer counts as present, either.
         """
         ...
 
     async def list_leaders(self) -> list[Leadership]:
-        """Who leads now, by name. A leadership that has ended is not shown."""
+        """Return the current leaders, by name. A leadership that has ended is not shown."""
         ...
 
 
 class Store(Protocol):
-    """A place where executions are kept: five ports, their life cycle, and upkeep."""
+    """A store of executions: five ports, their life cycle, and upkeep."""
 
     @property
     def queue(self) -> QueuePort: ...
@@ -1001,26 +999,26 @@ class Store(Protocol):
     def admin(self) -> AdminPort: ...
 
     async def open(self) -> None:
-        """Connect, and check that the schema fits this program. Raises SchemaError with what to
-        do, or Unavailable.
+        """Connect, and check that the schema fits this program. Raises SchemaError with a remedy,
+        or Unavailable.
         """
         ...
 
     async def close(self) -> None:
-        """Let go of all connections. What is under way is finished first. Closing twice is
-        fine.
+        """Release all connections, after the work in progress is finished. Closing twice is
+        allowed.
         """
         ...
 
     async def pending_migrations(self) -> tuple[str, ...]:
-        """Names of the schema's steps that are still to be made. Raises SchemaError if the
-        schema is newer or damaged.
+        """Return the names of the schema's steps that are not applied yet. Raises SchemaError if
+        the schema is newer or damaged.
         """
         ...
 
     async def migrate(self) -> tuple[str, ...]:
-        """Bring the schema up to date, under a lock, and answer the names of the steps made.
-        Several at once make each once.
+        """Bring the schema up to date, under a lock, and return the names of the steps made.
+        Several calls at once make each step once.
         """
         ...
 
@@ -1029,13 +1027,13 @@ class Store(Protocol):
         ...
 
     async def figures(self) -> dict[str, float]:
-        """Figures of the database by the names of metrics without `store_`, as far as it has them.
-        A name with a label is `name:label`.
+        """Return figures of the database by the names of metrics without `store_`, as far as it has
+        them. A name with a label is `name:label`.
         """
         ...
 
     async def health(self) -> Health:
-        """Product, time, schema and the settings that durability depends on."""
+        """Return product, time, schema and the settings that durability depends on."""
         ...
 
     def audited(self, tenant: str, entry: NewAuditEntry) -> Self:
@@ -1054,14 +1052,14 @@ class Store(Protocol):
         ask: Callable[[], None] | None = None,
     ) -> Callable[[], Awaitable[None]]:
         """Call `wake` when something there may be claimable, and `ask` when a renewal may have news
-        for a worker: something it runs is to be cancelled, or it is to drain. Returns what ends it.
-        Best effort.
+        for a worker: something it runs is to be cancelled, or it is to drain. Return a function
+        that stops this. Best effort.
         """
         ...
 
     async def listen_schedules(self, wake: Callable[[], None]) -> Callable[[], Awaitable[None]]:
-        """Call `wake` when a schedule of any tenant may be due earlier than was known. Returns what
-        ends it. Best effort.
+        """Call `wake` when a schedule of any tenant may be due earlier than was known. Return a
+        function that stops this. Best effort.
         """
         ...
 
@@ -1069,9 +1067,9 @@ class Store(Protocol):
         """Add about `limit` ends of attempts and executions of all tenants to the statistics of
         their minutes and hours. Return True if there may be more.
 
-        Each end is counted once, whichever processes fold at the same time, however late the
-        transaction that made it was committed, and whatever the clock did meanwhile. An execution
-        counts as enqueued when it ends; a dead letter that is revived ends once more.
+        Each end is counted once, also if several processes fold at the same time, however late its
+        transaction was committed, and even if the clock jumped meanwhile. An execution counts as
+        enqueued when it ends; a dead letter that is revived ends once more.
         """
         ...
 
