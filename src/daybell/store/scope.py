@@ -1,7 +1,7 @@
-"""A store as a key sees it that is limited to some jobs and queues.
+"""A store for a key that is limited to some jobs and queues.
 
-Jobs and executions outside the scope are answered like ones that do not exist, and nothing outside
-can be changed. An operation that is not named here is refused.
+Jobs and executions outside the scope are treated as if they did not exist, and nothing outside can
+be changed. An operation that is not named here is refused.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from daybell.store.protocol import (
     Store,
 )
 
-# These show and change nothing of a job or a queue, or only what was looked up before by its id.
+# These neither show nor change a job or a queue, except items that were looked up by id before.
 OPEN: Final = frozenset(
     {
         "answer_request",
@@ -121,7 +121,7 @@ class ScopeGuard:
                 await self.get_job(tenant, name)
 
     async def _may_name(self, tenant: str, name: str) -> bool:
-        """Whether a job of this name can be defined: there is none, or it is in the scope."""
+        """Return True if a job of this name can be defined: none exists, or it is in the scope."""
         try:
             found = await self._catalog.list_versions(tenant, name, limit=1)
         except JobNotFound:
@@ -149,7 +149,7 @@ class ScopeGuard:
                 return Page(items=())
         content = None
         if where.ids is not None or where.parent is not None:
-            # A page that ends where something outside the scope matches would give that away.
+            # A page that ends at a match outside the scope would reveal that match.
             content, where = where.content, where.without_content()
         page = await self._catalog.list_executions(tenant, where, limit=limit, cursor=cursor)
         own = [one for one in page.items if self._covers(one)]
@@ -158,14 +158,14 @@ class ScopeGuard:
         return replace(page, items=tuple(own))
 
     async def _candidate(self, tenant: str, listed: Execution) -> Candidate:
-        """What a search compares; a list leaves large values out."""
+        """Return the values that a search compares; a list leaves large values out."""
         if listed.truncated:
             listed = (await self._catalog.get_execution(tenant, listed.id)).execution
         return Candidate.of(listed)
 
     def limited(self, where: ExecutionFilter) -> ExecutionFilter:
-        """A filter that lets through nothing else: it names a job, and a queue if the scope does.
-        Where the scope has one name, it is that.
+        """Return the filter limited to the scope: it names a job, and a queue if the scope does. If
+        the scope has one name, the filter has that name.
         """
         job = where.job or _only(self.scope.jobs)
         queue = where.queue or _only(self.scope.queues)
@@ -334,7 +334,7 @@ class ScopedCatalog(ScopedPort):
         limit: int = 100,
         cursor: str | None = None,
     ) -> Page[Job]:
-        """A page of jobs in the scope. Its cursor is the name of one of them.
+        """Return a page of jobs in the scope. Its cursor is the name of one of them.
 
         The patterns are ranges of names, which the store lists one after the other.
         """
@@ -351,8 +351,8 @@ class ScopedCatalog(ScopedPort):
         return Page(items=tuple(found))
 
     def _ranges(self, where: JobFilter) -> list[tuple[JobFilter, str | None]]:
-        """Filters whose names do not overlap, in the order of names; each with the only name that
-        it is for, if it is for one.
+        """Return filters without overlapping names, in the order of names. Each has its only name
+        beside it, if it is for a single name.
         """
         patterns = set(self._guard.scope.jobs) or {WILDCARD}
         found: list[tuple[JobFilter, str | None]] = []
@@ -381,7 +381,7 @@ class ScopedCatalog(ScopedPort):
     async def list_versions(
         self, tenant: str, name: str, *, limit: int = 100, cursor: str | None = None
     ) -> Page[Job]:
-        """A page of versions, without those that were in a queue outside of the scope."""
+        """Return a page of versions, without those that were in a queue outside of the scope."""
         await self._guard.check_job(tenant, name)
         page = await self._port.list_versions(tenant, name, limit=limit, cursor=cursor)
         return replace(page, items=tuple(one for one in page.items if self._guard.covers_job(one)))
@@ -441,7 +441,7 @@ class ScopedCatalog(ScopedPort):
 
 
 class ScopedAdmin(ScopedPort):
-    """The little of the administration that is open within a scope."""
+    """Administration, as far as it is open within a scope."""
 
     protocol = AdminPort
 
@@ -469,6 +469,6 @@ def _begin(pattern: str) -> str:
 
 
 def _only(patterns: tuple[str, ...]) -> str | None:
-    """The name that is meant, if it is a single one."""
+    """Return the name that the patterns mean, if it is a single one."""
     (first, *others) = patterns or (WILDCARD,)
     return None if others or first.endswith(WILDCARD) else first

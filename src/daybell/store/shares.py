@@ -1,6 +1,6 @@
 """Shares of a resource that all callers use: connections, memory, places, turns.
 
-One rule for all of them. A tenant may take more while it holds less than is free. A key of the
+One rule applies to all. A tenant may take more while it holds less than is free. A key of the
 tenant may take more while it holds less than the tenant may still take. So a key gets at most a
 third and a tenant at most half of an idle resource, n tenants with a key each get 1/(n+2) each, and
 a part is always left for the next tenant. No tenant has to be known beforehand.
@@ -30,7 +30,7 @@ def current_holder() -> Holder | None:
 
 
 def set_holder(holder: Holder | None) -> None:
-    """Charge to this holder what the task takes from now on."""
+    """Charge all that the task takes from now on to this holder."""
     _holder.set(holder)
 
 
@@ -59,7 +59,7 @@ class Shares:
         return self._by_tenant.get(tenant, 0)
 
     def is_alone(self, holder: Holder) -> bool:
-        """Return whether no other tenant has any of it."""
+        """Return True if no other tenant has any of it."""
         return self.used == self._by_tenant.get(holder.tenant, 0)
 
     def take(self, holder: Holder, amount: int = 1) -> bool:
@@ -78,7 +78,7 @@ class Shares:
         """Take an amount as soon as the holder may. Of those that wait, the tenant that holds the
         least is first.
         """
-        if self.take(holder, amount):  # not while it waits in a line: what it may take is served
+        if self.take(holder, amount):  # not while it waits in a line: the line is served first
             return
         place = (amount, asyncio.get_running_loop().create_future())
         self._lines.setdefault(holder, deque()).append(place)
@@ -88,7 +88,7 @@ class Shares:
             if place[1].cancelled():
                 self._leave_line(holder, place)
             else:
-                self.give_back(holder, amount)  # it was taken for one that does not want it
+                self.give_back(holder, amount)  # it was taken for a cancelled caller
             raise
 
     def give_back(self, holder: Holder, amount: int = 1) -> None:

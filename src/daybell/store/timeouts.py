@@ -1,8 +1,8 @@
 """Timeouts of connections, all derived from the lease.
 
-Every timeout of a short statement is shorter than a third of the lease: a worker whose connection
-has gone deaf notices that, connects again and renews its lease before that ends. Slow work that is
-known to be slow is declared as such and has a pace of its own.
+Every timeout of a short statement is shorter than a third of the lease: a worker with a deaf
+connection detects this, connects again and renews its lease before the lease ends. Work that is
+known to be slow is declared as such and has its own pace.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FIRE_LOCK_SECONDS_MAX: Final[Seconds] = 0.25
 
 # Settings that do not depend on the lease.
 PLANNING: Final[dict[str, str]] = {
-    "default_transaction_isolation": "read committed",  # what the statements are written for
+    "default_transaction_isolation": "read committed",  # the statements require it
     "enable_seqscan": "off",
     "jit": "off",
     "plan_cache_mode": "force_generic_plan",  # planning costs more than most statements here
@@ -59,7 +59,7 @@ class Pace(StrEnum):
     MIGRATION = "migration"
 
 
-PATIENT: Final = (Pace.LONG, Pace.LOAD)  # what waits for a connection as long as for an answer
+PATIENT: Final = (Pace.LONG, Pace.LOAD)  # wait as long for a connection as for an answer
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +76,7 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def settings(self) -> dict[str, str]:
-        """What a session is started with."""
+        """Return the settings at the start of a session."""
         return {"application_name": "daybell", **self.planning, **self._limits, **self.peer}
 
     @property
@@ -89,7 +89,7 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def peer(self) -> dict[str, str]:
-        """How the server notices that the machine of a client is gone."""
+        """Return the settings by which the server detects that a client's machine is gone."""
         return {
             "tcp_keepalives_idle": str(self.keepalive),
             "tcp_keepalives_interval": "1",
@@ -99,7 +99,7 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def client_end(self) -> dict[str, int]:
-        """How the client notices that the machine of the server is gone, as in a failover."""
+        """Return the options by which the client detects a lost server, as in a failover."""
         return {
             "TCP_KEEPIDLE": self.keepalive,
             "TCP_KEEPINTVL": 1,
@@ -109,7 +109,7 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def set_local(self) -> str:
-        """The settings for one transaction behind a pooler, as far as a session can set them."""
+        """Return the settings that a session can set for one transaction behind a pooler."""
         settings = self.planning | self._limits
         return "SELECT " + ", ".join(
             f"set_config('{name}', '{value}', true)"
@@ -119,8 +119,8 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def set_session(self) -> str:
-        """The settings for a session behind a pooler that keeps the server. The pooler itself sees
-        to the connection between the two.
+        """Return the settings for a session behind a pooler that keeps the server. The pooler
+        itself checks the connection between the two.
         """
         return "SELECT " + ", ".join(
             f"set_config('{name}', '{value}', false)"
@@ -130,8 +130,8 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def patience(self) -> Seconds:
-        """How long work that can be repeated waits for locks, over all its tries: longer than the
-        server lets a session idle that holds them.
+        """Return how long repeatable work waits for locks, over all its tries: longer than the
+        server lets a session with such locks idle.
         """
         return self.idle + 0.5
 
@@ -170,7 +170,7 @@ def timeouts_for(lease: Seconds, pace: Pace = Pace.SHORT) -> Timeouts:
 
 
 def pace_of(rows: int) -> Pace:
-    """The pace of a batch: a large one takes its time on a busy machine."""
+    """Return the pace of a batch: a large one takes longer on a busy machine."""
     return Pace.LONG if rows > LARGE_BATCH_ROWS else Pace.SHORT
 
 

@@ -13,7 +13,7 @@ SOON_SECONDS: Final = 1.0  # a worker without work asks that often by itself
 
 
 class Signal(Enum):
-    """What a transaction has to say to others once it is made."""
+    """A signal that a transaction sends to others after its commit."""
 
     ASK = "a worker has something to hear"
     CLAIM = "something can be claimed that could not before"
@@ -21,7 +21,7 @@ class Signal(Enum):
 
 
 class Listeners:
-    """Who waits in this process."""
+    """The callers that wait in this process."""
 
     def __init__(self) -> None:
         self._wakes: dict[object, Wake] = {}
@@ -31,7 +31,7 @@ class Listeners:
         return len(self._wakes)
 
     def add(self, wake: Wake, ask: Wake | None = None) -> Callable[[], Awaitable[None]]:
-        """Have them called from now on; returns what ends that."""
+        """Call these functions from now on; return a function that stops this."""
         key = object()
         self._wakes[key] = wake
         if ask is not None:
