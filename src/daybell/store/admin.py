@@ -10,7 +10,7 @@ from daybell.core.units import Instant, Seconds
 from daybell.errors import QuotaExceeded, shown
 
 MINUTE_SECONDS: Final = 60
-# Nobody knows when something will end, or be deleted.
+# The store cannot tell when an execution will end, or a job be deleted.
 QUEUED_WAIT_SECONDS: Final = 10.0
 JOBS_WAIT_SECONDS: Final = 60.0
 
@@ -22,17 +22,17 @@ _WHAT: Final = {
 
 
 def minute_of(now: Instant) -> int:
-    """The minute since 1970 that is counted."""
+    """Return the minute since 1970 that is counted."""
     return int(now // MINUTE_SECONDS)
 
 
 def rest_of_minute(now: Instant) -> Seconds:
-    """How long it is until the next one begins."""
+    """Return the time until the next minute begins."""
     return (minute_of(now) + 1) * MINUTE_SECONDS - now
 
 
 def quota_error(tenant: str, quota: str, *, most: int, wait: Seconds) -> QuotaExceeded:
-    """What a caller hears who wants more than the tenant may use."""
+    """Return the error for a caller that wants more than the tenant may use."""
     what = _WHAT[quota].format(most=most)
     return QuotaExceeded(
         f"tenant {shown(tenant)} may {what}, or have its quota {quota} raised",
@@ -53,7 +53,7 @@ class PendingEntry:
         self.tenant = tenant
         self.entry = check_entry(entry)
         self.is_on_record = False
-        self.is_idle = False  # the write under way has changed nothing, whatever it has locked
+        self.is_idle = False  # the current write has changed nothing, but may hold locks
 
     def committed(self) -> None:
         """Note that the transaction with the entry is committed; until then a retry brings it."""

@@ -100,7 +100,7 @@ EXECUTION_COLUMNS: Final = (
 def read_execution(
     row: dict[str, Any], *, tenant: str, job: str, queue: str, truncated: bool
 ) -> Execution:
-    """Make an execution of a row by columns, which is used up. Ids are UUIDs, and the version and
+    """Make an execution of a row by columns, and consume the row. Ids are UUIDs. The version and
     the gate are those of people, not keys.
     """
     del row["lane"]

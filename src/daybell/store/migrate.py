@@ -1,8 +1,8 @@
 """Schema versions: numbered `.sql` files that only go forward.
 
 Each file is called `0001_initial.sql` and says in its first line whether programs that do not
-know it can go on working: `-- compatible` or `-- breaking`. Applied files are remembered with a
-checksum, so that an edited one is noticed.
+know it can go on working: `-- compatible` or `-- breaking`. Applied files are recorded with a
+checksum, so that an edited one is detected.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Migration(NamedTuple):
 
 
 class Applied(NamedTuple):
-    """A step that a database remembers."""
+    """A step that a database has on record."""
 
     version: int
     name: str
@@ -35,7 +35,7 @@ class Applied(NamedTuple):
 
 
 def known_migrations(package: str) -> list[Migration]:
-    """The steps that this program brings for one kind of store, such as `daybell.store.sqlite`."""
+    """Return the steps that this program has for a kind of store, as `daybell.store.sqlite`."""
     folder = files(package) / "migrations"
     found = [
         parse(entry.name, entry.read_text("utf-8"))
@@ -59,8 +59,8 @@ def parse(file_name: str, text: str) -> Migration:
 
 
 def pending(known: Sequence[Migration], applied: Sequence[Applied]) -> list[Migration]:
-    """The steps still to be made. Raises SchemaError if what was applied is not what this
-    program knows.
+    """Return the steps not applied yet. Raises SchemaError if the applied steps are not those that
+    this program knows.
     """
     by_version: Mapping[int, Migration] = {migration.version: migration for migration in known}
     for step in applied:
@@ -82,7 +82,7 @@ def pending(known: Sequence[Migration], applied: Sequence[Applied]) -> list[Migr
 
 
 def check(known: Sequence[Migration], applied: Sequence[Applied]) -> int:
-    """The schema's version, if this program can work on it. Raises SchemaError with what to do."""
+    """Return the schema's version, if this program fits it. Raises SchemaError with a remedy."""
     missing = pending(known, applied)
     if missing:
         names = ", ".join(f"{migration.version:04}_{migration.name}" for migration in missing)

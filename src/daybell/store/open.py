@@ -60,7 +60,7 @@ def store_for(
     scheme, mark, rest = url.strip().partition("://")
     scheme = scheme.lower()
     if not mark or scheme not in SCHEMES:
-        # What stands before :// may be a part of a password.
+        # The text before :// may be a part of a password.
         is_scheme = mark and re.fullmatch(r"[a-z][\w+.\-]*", scheme)
         raise UsageError(_unknown(url, scheme if is_scheme else ""), field="database_url")
     if scheme == "memory":
@@ -80,7 +80,7 @@ def store_for(
 
 
 def load_postgres() -> ModuleType:
-    """Import the store of PostgreSQL, with its driver: commands on SQLite start without."""
+    """Import the store of PostgreSQL, with its driver: commands on SQLite start without it."""
     return import_module("daybell.store.postgres")
 
 
@@ -92,7 +92,7 @@ def as_postgres(store: Store) -> PostgresStore | None:
 
 
 async def has_role(store: Store, role: str) -> bool:
-    """Whether rights can be granted to it there; only PostgreSQL has roles."""
+    """Return True if the store has this role, to grant rights to; only PostgreSQL has roles."""
     postgres = as_postgres(store)
     if postgres is None:
         return False
@@ -103,7 +103,7 @@ async def has_role(store: Store, role: str) -> bool:
 
 async def check_pooler(store: Store, *, is_worker: bool = False) -> list[Check]:
     """Check whether a pooler in session mode has enough servers for one process. `is_worker`: the
-    process is a worker at work, which holds those that keep its lease and listen.
+    process is a working worker, which holds those that keep its lease and listen.
     """
     postgres = as_postgres(store)
     if postgres is None or not postgres.db.is_session_pooled:
@@ -160,7 +160,7 @@ def _sqlite(rest: str, clock: Callable[[], Instant] | None) -> Store:
 
 
 def _check_authority(url: str, rest: str) -> None:
-    """Refuse a URL that a driver would take apart in the wrong place, password included."""
+    """Refuse a URL that a driver would split in the wrong place, password included."""
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
     hosts = authority.rpartition("@")[2].split(",")
     is_cut = "@" not in authority and "@" in rest.partition("?")[0]
@@ -181,7 +181,7 @@ def _check_authority(url: str, rest: str) -> None:
 
 
 def _check_options(url: str, *, field: str = "database_url") -> None:
-    """Refuse what the driver would: it calls the whole URL wrong, whatever the option."""
+    """Refuse options that the driver would refuse: it would blame the whole URL, not the option."""
     try:
         check_options(url)
     except UsageError as error:

@@ -1,4 +1,4 @@
-"""What stores have in common about runs of workflows: who asks, who answers, what is written.
+"""Common parts of all stores for runs of workflows: queries, answers and changes.
 
 `core.workflow.progress.advance` decides how a run continues. A store answers its queries in the
 transaction that has the run's lock, and writes the changes that it returns.
@@ -47,18 +47,17 @@ from daybell.core.workflow.run import (
 )
 from daybell.errors import InvalidWorkflow, UsageError, shown
 
-# Parts of a run that are done after the transaction that found them to do, before the rest is left
-# to upkeep.
+# Parts of a run that are done after the transaction that found them, before upkeep does the rest.
 ADVANCE_ROUNDS: Final = 20
 
-# How the last attempt of a run ended, which nobody made.
+# The outcome of the last attempt of a run; no worker made that attempt.
 OUTCOMES: Final[dict[State, Outcome]] = {
     State.SUCCEEDED: Outcome.SUCCEEDED,
     State.DEAD: Outcome.FAILED,
     State.CANCELLED: Outcome.CANCELLED,
 }
 
-# What is shown of a node that has no execution.
+# The state that is shown of a node without an execution.
 _WITHOUT_EXECUTION: Final[dict[NodeState, State]] = {
     NodeState.WAITING: State.WAITING,
     NodeState.READY: State.WAITING,
@@ -76,8 +75,8 @@ def drive(
     answer: Callable[[RunQuery], Any],
     room: Callable[[], float],
 ) -> Advance:
-    """Answer until it is known what is to be written. For stores to which many nodes that are alike
-    are just many nodes. `room` counts how many executions the tenant's quota still allows.
+    """Answer queries until the changes are known. For stores that do not treat groups of identical
+    nodes in a special way. `room` counts the executions that the tenant's quota still allows.
     """
     try:
         ask = next(asking)
@@ -117,7 +116,7 @@ def _expand_groups(step: Advance) -> Advance:
 
 
 def id_source() -> Callable[[], UUID]:
-    """New ids for one part of a run. Many at a time take less time each."""
+    """Return a source of new ids for one part of a run. Many at a time take less time each."""
     ids: list[UUID] = []
     count = 1
 
@@ -132,7 +131,7 @@ def id_source() -> Callable[[], UUID]:
 
 
 def stamp_node(node: Node, now: Instant) -> Node:
-    """A changed node with the times that no execution of it tells."""
+    """Return a changed node with the times that none of its executions has."""
     if node.finished_at is None and node.is_ended:
         return replace(node, finished_at=now)
     if node.is_map and node.started_at is None and node.state is NodeState.STARTED:
@@ -141,7 +140,7 @@ def stamp_node(node: Node, now: Instant) -> Node:
 
 
 def node_end(execution: Execution, attempts: Iterable[AttemptRecord] = ()) -> NodeEnd:
-    """What a run hears of an execution that has ended, after these attempts."""
+    """Return the report to a run about an execution that has ended, after these attempts."""
     assert execution.node is not None, "it is no node"
     starts = [one.started_at for one in attempts if one.started_at is not None]
     return NodeEnd(
@@ -159,8 +158,8 @@ def node_end(execution: Execution, attempts: Iterable[AttemptRecord] = ()) -> No
 def check_level(level: int) -> None:
     """Refuse to begin a run so deep inside others. The outermost is at level 1.
 
-    Workflows that run each other are refused where they are defined, but a job is looked up when
-    its turn comes, and may be another one by then.
+    Workflows that run each other are refused at their definition. But a job is looked up when its
+    node starts, and may be another one by then.
     """
     if level > limits.WORKFLOW_LEVELS_MAX:
         raise InvalidWorkflow(
@@ -170,19 +169,19 @@ def check_level(level: int) -> None:
 
 
 def is_run_over(run: Run) -> bool:
-    """Whether all of its nodes have ended, so that it has to be begun again."""
+    """Return True if all nodes of a run have ended, so that it has to be begun again."""
     return run.left == 0
 
 
 def restart_refusal(id: UUID, state: State) -> UsageError:
-    """What cannot be begun anew."""
+    """Return the error for an execution that cannot be begun anew."""
     if state in TERMINAL:
         return UsageError(f"execution {id} is no run of a workflow, or was over before it began")
     return UsageError(f"execution {id} is {state}; cancel it first, or wait for its end")
 
 
 def missing_job_end(start: Start) -> NodeEnd:
-    """The end of a node whose job is not there when it is to start."""
+    """Return the end of a node that cannot start because its job does not exist."""
     reason = f"no job named {shown(start.job)}; it was deleted, or never made"
     return NodeEnd(
         label=start.label, execution=start.id, state=State.DEAD, reason=reason, is_made=False
@@ -192,7 +191,7 @@ def missing_job_end(start: Start) -> NodeEnd:
 def newest_spans(
     spans: Iterable[tuple[UUID, AttemptSpan]], limit: int
 ) -> dict[UUID, tuple[AttemptSpan, ...]]:
-    """Of each execution the last attempts, in order."""
+    """Return the last attempts of each execution, in order."""
     found: dict[UUID, list[AttemptSpan]] = {}
     for id, span in spans:
         found.setdefault(id, []).append(span)
@@ -202,7 +201,7 @@ def newest_spans(
 
 
 class ExecutionStatus(NamedTuple):
-    """How the execution of a node stands."""
+    """The state and the times of a node's execution."""
 
     state: State
     started_at: Instant | None
@@ -213,7 +212,7 @@ class ExecutionStatus(NamedTuple):
 def view_node(
     node: Node, result: str | None, executions: Mapping[Any, ExecutionStatus]
 ) -> NodeView:
-    """A node as people see it. `executions` are those that are still kept."""
+    """Return a node as people see it. `executions` are those that are still kept."""
     found = executions.get(node.execution)
     if found is None:
         return NodeView(node, _WITHOUT_EXECUTION[node.state], result)
@@ -230,8 +229,8 @@ def select_waits(
     facts: Facts | None,
     limit: int,
 ) -> list[NodeWait]:
-    """The first of those waits that an event of these facts fits: of each the execution, its label,
-    that of the node around it, the event's name, the match, and until when.
+    """Return the first of the waits that an event with these facts fits. A row has the execution,
+    its label, that of the node around it, the event's name, the match, and the end of the wait.
     """
     found = (
         NodeWait(
