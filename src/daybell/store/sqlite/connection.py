@@ -29,17 +29,17 @@ T = TypeVar("T")
 
 IN_MEMORY: Final = ":memory:"  # in place of the path of a file
 SQLITE_LEAST: Final = (3, 37, 0)  # STRICT tables
-FILE_MODE: Final = 0o600  # arguments and results are nobody else's business
+FILE_MODE: Final = 0o600  # arguments and results are private
 APPLICATION_ID: Final = STORE_FILE_ID
 
-# A writer that finds the file locked asks again at these pauses, a minute in all. They are short
-# because SQLite wakes nobody: whoever asks most often is served first.
+# A writer that finds the file locked retries at these pauses, for a minute in all. They are short
+# because SQLite wakes no writer: the one that asks most often is served first.
 BUSY_SECONDS_MAX: Final = 60.0
 PAUSE_SECONDS_FIRST: Final = 0.0005
 PAUSE_SECONDS_MAX: Final = 0.016
 
 PRAGMAS: Final = (
-    # Every commit is on the disk before it is answered. Group commit is what pays for it.
+    # Every commit is on the disk before it is answered. Group commit pays for it.
     "PRAGMA synchronous = FULL",
     "PRAGMA cache_size = -65536",  # 64 MiB
     "PRAGMA mmap_size = 1073741824",
@@ -54,7 +54,7 @@ PRAGMAS: Final = (
 
 
 def check_path(path: str) -> None:
-    """Refuse a place where no database can be. Whether there is one is another question."""
+    """Refuse a place where no database can be. Does not check that a database exists."""
     if sqlite3.sqlite_version_info < SQLITE_LEAST:
         raise UsageError(
             f"this Python comes with SQLite {sqlite3.sqlite_version}; Daybell needs"
@@ -74,7 +74,7 @@ def check_path(path: str) -> None:
 
 
 def create_file(path: str) -> None:
-    """Make the file, readable by its owner only whatever the umask says, unless it exists.
+    """Create the file, unless it exists. Only its owner can read it, regardless of the umask.
 
     SQLite gives its companions, -wal and -shm, the mode of the file itself.
     """
@@ -89,12 +89,12 @@ def create_file(path: str) -> None:
 
 
 def find_unwritable(path: str) -> str | None:
-    """What this user may not write of all that SQLite has to; None if there is nothing.
+    """Return a path that SQLite has to write and this user may not write; None if there is none.
 
-    SQLite does not say so when it opens: it would read on, and fail at the first write.
+    SQLite does not report this when it opens: it would read on, and fail at the first write.
     """
     folder = os.path.dirname(os.path.abspath(path))
-    if not os.access(folder, os.W_OK | os.X_OK):  # -wal and -shm come and go there
+    if not os.access(folder, os.W_OK | os.X_OK):  # SQLite creates and removes -wal and -shm there
         return folder
     for file in (path, f"{path}-wal", f"{path}-shm"):
         if os.path.exists(file) and not os.access(file, os.R_OK | os.W_OK):
@@ -103,12 +103,12 @@ def find_unwritable(path: str) -> str | None:
 
 
 def connect(path: str) -> sqlite3.Connection:
-    """Open a file that exists. Transactions are ours to begin and end."""
+    """Open a file that exists. The caller begins and ends transactions."""
     connection = sqlite3.connect(
-        # By URI, because only so a missing file stays missing. One slash: two begin a host's name.
+        # Only a URI keeps a missing file missing. One slash: two begin a host's name.
         f"file:/{quote(os.fsencode(os.path.abspath(path))).lstrip('/')}?mode=rw",
         uri=True,
-        timeout=0,  # see `patiently`
+        timeout=0,  # see `retry_while_busy`
         isolation_level=None,
         cached_statements=512,  # more than there are: a statement is parsed once
     )
@@ -129,7 +129,7 @@ def connect_memory() -> sqlite3.Connection:
 
 
 def use_wal(connection: sqlite3.Connection, path: str) -> None:
-    """Write ahead from now on: readers and the writer do not wait for each other."""
+    """Switch to write-ahead logging: readers and the writer do not wait for each other."""
     (mode,) = retry_while_busy(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone())
     if mode != "wal":
         raise UsageError(
@@ -139,7 +139,7 @@ def use_wal(connection: sqlite3.Connection, path: str) -> None:
 
 
 def retry_while_busy(step: Callable[[], T]) -> T:
-    """Do a step that fails without harm while somebody else has the file locked.
+    """Run a step that fails without harm, and retry it while another connection locks the file.
 
     SQLite's own busy_timeout is not enough: it does not cover every case (switching to WAL, or
     recovering the log of a process that was killed) and backs off to a tenth of a second, which
@@ -158,12 +158,12 @@ def retry_while_busy(step: Callable[[], T]) -> T:
 
 
 def is_busy(error: sqlite3.Error) -> bool:
-    """Whether it is only that somebody else has the lock."""
+    """Return True if the error is only that another connection has the lock."""
     return primary_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def primary_code(error: sqlite3.Error) -> int:
-    """The kind of an error; 0 for one that the Python module made up."""
+    """Return the kind of an error; 0 for one that the Python module made up."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
@@ -186,7 +186,7 @@ _LASTING: Final = {
 
 
 def translate_error(error: BaseException, path: str) -> BaseException:
-    """The error as Daybell tells it."""
+    """Return the error that Daybell reports for this one."""
     if isinstance(error, sqlite3.Error):
         if primary_code(error) == sqlite3.SQLITE_NOTADB:
             return UsageError(
@@ -201,7 +201,7 @@ def translate_error(error: BaseException, path: str) -> BaseException:
 
 
 def unavailable_error(error: BaseException, path: str) -> Unavailable:
-    """What to tell somebody whose request was fine."""
+    """Return the error for a valid request that the database could not serve."""
     code = primary_code(error) if isinstance(error, sqlite3.Error) else 0
     meaning = _MEANINGS.get(code, "SQLite failed")
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN) and (
@@ -214,8 +214,8 @@ def unavailable_error(error: BaseException, path: str) -> Unavailable:
 
 
 def missing_file_error(path: str) -> SchemaError:
-    """What to say of a database that nobody has made yet; the whole path, because it may be that
-    of another folder. The cause tells it from other errors of a schema.
+    """Return the error for a database that does not exist yet. It names the whole path, because
+    that may be in another folder. The cause tells it from other errors of a schema.
     """
     place = os.path.abspath(path)
     error = SchemaError(
@@ -226,19 +226,19 @@ def missing_file_error(path: str) -> SchemaError:
     return error
 
 
-# Two threads per store, one that writes and one that reads, each with its own connection.
+# A store has two threads, one that writes and one that reads, each with its own connection.
 #
-# An operation is a function of a transaction. It travels to a thread as a whole and its answer
-# travels back: the event loop never waits for the disk.
+# An operation is a function of a transaction. It is sent to a thread as a whole, and its answer
+# is sent back: the event loop never waits for the disk.
 #
-# **Group commit.** The writing thread takes all operations that have queued up while it was busy
-# and runs them in one transaction, so that they share one commit, which with `synchronous = FULL`
-# is most of their price. On an idle store an operation finds the thread waiting and is committed
-# alone, at once. Each operation of a group has a savepoint: one that raises is undone and its
-# neighbours never know. Nobody is answered before the commit; if that fails, all are told.
+# **Group commit.** The writing thread takes all operations that were queued while it was busy
+# and runs them in one transaction. They share one commit, which with `synchronous = FULL` is
+# most of their price. On an idle store an operation finds the thread waiting and is committed
+# alone, at once. Each operation of a group has a savepoint: one that raises is undone, without
+# effect on the others. No operation is answered before the commit; if that fails, all fail.
 #
-# **Several processes.** Every write begins with BEGIN IMMEDIATE, so what it reads stays true
-# until it commits. Finding the lock taken is waited out, see `files.patiently`.
+# **Several processes.** Every write begins with BEGIN IMMEDIATE, so its reads stay true until
+# it commits. A writer that finds the lock taken waits, see `retry_while_busy`.
 
 Clock: TypeAlias = Callable[[], Instant]
 Operation: TypeAlias = Callable[[Transaction], T]
@@ -248,7 +248,7 @@ GROUP_MAX: Final = 1000  # operations that share a commit; bounds how long the f
 
 
 class ThreadRequest(NamedTuple):
-    """An operation on its way to a thread. None: the thread shall end."""
+    """An operation on its way to a thread. None: the thread ends."""
 
     operation: Operation[Any] | None
     future: asyncio.Future[Any]
@@ -256,7 +256,7 @@ class ThreadRequest(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What became of it, on its way back."""
+    """The result of an operation, on its way back."""
 
     future: asyncio.Future[Any]
     value: object = None
@@ -331,11 +331,11 @@ class ConnectionThread:
         await started
 
     def ask(self, operation: Operation[T], *, is_alone: bool = False) -> asyncio.Future[T]:
-        """Have an operation done. Cancelling the future does not undo what is under way."""
+        """Run an operation. Cancelling the future does not undo an operation under way."""
         return self._send(operation, is_alone)
 
     def stop(self) -> asyncio.Future[None]:
-        """Finish what was asked for, disconnect, and end the thread."""
+        """Finish the requests, disconnect, and end the thread."""
         return self._send(None, is_alone=True)
 
     def _send(
@@ -435,7 +435,7 @@ class Writer:
 
     def _fail(self, group: list[ThreadRequest], error: BaseException) -> list[Answer]:
         path = self.session.path
-        # Should even this fail: nothing was committed, which is all that counts.
+        # If even this fails, nothing was committed, which is all that counts.
         with suppress(sqlite3.Error):
             self.session.roll_back()
         if len(group) == 1:
@@ -483,17 +483,17 @@ class Reader:
 
 
 def deliver(answers: list[Answer]) -> None:
-    """Bring answers to where they are awaited, with one wake-up per event loop."""
+    """Deliver answers to their futures, with one wake-up per event loop."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Answer]] = {}
     for answer in answers:
         by_loop.setdefault(answer.future.get_loop(), []).append(answer)
     for loop, group in by_loop.items():
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed: no task waits any more
             loop.call_soon_threadsafe(set_results, group)
 
 
 def set_results(answers: list[Answer]) -> None:
-    """Hand answers to their futures; who was cancelled meanwhile wants none."""
+    """Set answers as the results of their futures, except for cancelled ones."""
     for future, value, error in answers:
         if future.done():
             continue
@@ -528,7 +528,7 @@ class InlineConnection:
         return cast("T", answer.value)
 
     def stop(self) -> asyncio.Future[None]:
-        """Answer at once: the connection stays, with all that is in memory."""
+        """Return at once: the connection stays, with all that is in memory."""
         future = asyncio.get_running_loop().create_future()
         future.set_result(None)
         return future
@@ -617,7 +617,7 @@ class Database:
 
 
 class AuditedDatabase(Database):
-    """A database whose first change brings an audit entry. It opens and closes nothing."""
+    """A database that adds an audit entry with its first change. It opens and closes nothing."""
 
     def __init__(self, database: Database, pending: PendingEntry) -> None:
         is_view = isinstance(database, AuditedDatabase)
@@ -646,12 +646,12 @@ async def stop_threads(threads: list[ConnectionThread | InlineConnection]) -> No
         await thread.stop()
 
 
-# Whether somebody may have committed to the file, told by its log, from outside and for next to
-# nothing.
+# The probe detects that a process may have committed to the file. It checks the log from outside,
+# at almost no cost.
 #
-# Every commit is written to the log, so where that has not moved there is nothing new. It tells
-# no more than that: it moves before a commit can be seen, and not twice within a tick of the file
-# system's clock. So a move is followed by closer looks until they have found something, and one
+# Every commit is written to the log: while the log has not changed, there is nothing new. A change
+# means no more than that: it comes before a commit can be seen, and not twice within a tick of the
+# file system's clock. So closer looks follow a change until they have found something, and one
 # more.
 #
 # That is a poll, and its interval is the latency between processes. On Linux, `Bell` shortens it:
@@ -666,7 +666,7 @@ async def stop_threads(threads: list[ConnectionThread | InlineConnection]) -> No
 ANSWER_SECONDS: Final = 0.005
 EVENTS_BYTES: Final = 4096
 WATCHED: Final = 0x20 | 0x400 | 0x800  # IN_OPEN, IN_DELETE_SELF, IN_MOVE_SELF
-LOOKS_MAX: Final = 40  # in vain, after a move: it was undone, or an earlier look has found it
+LOOKS_MAX: Final = 40  # in vain, after a change: it was undone, or an earlier look has found it
 
 
 class CommitProbe:
@@ -675,10 +675,10 @@ class CommitProbe:
     def __init__(self, path: str) -> None:
         self._path = f"{os.path.realpath(path)}-wal"  # SQLite follows links, too
         self._seen: tuple[int, int] | None = None
-        self._looks = 0  # that are still to be made
+        self._looks = 0  # looks still to be made
 
     def is_worth_a_look(self) -> bool:
-        """Whether a look into the database may find something new. Waits for no disk."""
+        """Return True if a look into the database may find something new. Waits for no disk."""
         stamp = self._stamp()
         if stamp is None or stamp != self._seen:
             self._looks = LOOKS_MAX
@@ -686,7 +686,7 @@ class CommitProbe:
         return self._looks > 0
 
     def looked(self, *, is_new: bool) -> None:
-        """Such a look was made, and has found something new or not."""
+        """Record that a look was made, and if it has found something new."""
         self._looks = 1 if is_new else self._looks - 1
 
     def _stamp(self) -> tuple[int, int] | None:
@@ -741,7 +741,7 @@ class Bell:
             )
 
     def open(self) -> None:
-        """Watch the log from now on. Where that cannot be, `wait` only lets the time pass."""
+        """Watch the log from now on. Where that is not possible, `wait` only lets the time pass."""
         if sys.platform == "linux" and self._descriptor < 0:
             self._descriptor = _inotify().inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if self._descriptor >= 0:
@@ -793,7 +793,7 @@ class Bell:
 
 
 def _inotify() -> Any:
-    """The C library. Only processes that listen load it."""
+    """Return the C library. Only processes that listen load it."""
     import ctypes
 
     return ctypes.CDLL(None)

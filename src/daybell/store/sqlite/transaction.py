@@ -38,9 +38,9 @@ from daybell.store.wakeups import Signal
 # Nodes of runs, as this connection has left them.
 #
 # A node is read when it is started and when it ends, and most often the same connection has
-# written it a moment ago. So what was written is remembered, and need not be read and decoded
-# once more. That is true until somebody else has written to the file, which SQLite tells, or
-# something is undone.
+# written it a moment ago. So written nodes are remembered, and need not be read and decoded once
+# more. They stay true until another connection has written to the file, which SQLite reports, or
+# a change is undone.
 
 # Then it starts over.
 NODES_MAX: Final = 20_000
@@ -54,7 +54,7 @@ _WRITES: Final = "PRAGMA data_version"
 
 
 class NodeMemory:
-    """What one connection remembers of nodes that have not ended."""
+    """The nodes that one connection remembers, which have not ended."""
 
     def __init__(self) -> None:
         self._runs: dict[int, Rows] = {}
@@ -62,15 +62,15 @@ class NodeMemory:
         self._is_checked = False  # in the transaction under way
 
     def begin(self) -> None:
-        """A transaction begins: others may have written since the last."""
+        """Start a transaction: other connections may have written since the last."""
         self._is_checked = False
 
     def clear(self) -> None:
-        """What is remembered may not be true."""
+        """Clear the memory, because it may not be true."""
         self._runs.clear()
 
     def of(self, tx: Transaction, run: int) -> Rows:
-        """What is remembered of a run, to be changed with its rows."""
+        """Return the remembered nodes of a run, to be changed with its rows."""
         if not self._is_checked:
             self._check(tx)
         rows = self._runs.get(run)
@@ -79,7 +79,7 @@ class NodeMemory:
         return rows
 
     def forget(self, run: int) -> None:
-        """A run has ended, or begins again."""
+        """Forget a run that has ended, or starts again."""
         self._runs.pop(run, None)
 
     def _check(self, tx: Transaction) -> None:
@@ -97,9 +97,9 @@ class NodeMemory:
 
 # Small numbers for long names: tenants, jobs, lanes and gates, remembered per connection.
 #
-# A number never changes its meaning, so what is remembered stays true. Which version of a job is
-# the current one, and what a tenant may use, may change with every commit of any process: that is
-# looked up once per transaction.
+# A number never changes its meaning, so remembered numbers stay true. The current version of a
+# job and the quotas of a tenant may change with every commit of any process: they are looked up
+# once per transaction.
 
 RunKey: TypeAlias = tuple[int, bytes]  # tenant, and the id of its execution
 
@@ -107,11 +107,11 @@ REMEMBERED_MAX: Final = 20_000  # of each sort; then it starts over
 
 
 class Transaction:
-    """What an operation works with: statements, the store's time, and the names known so far.
+    """The tools of an operation: statements, the store's time, and the names known so far.
 
-    `signals` are given to who waits for them once all is committed. `ended` are nodes whose runs
-    have to hear of it before that, `stops` runs that are to be stopped before that, and `todo`
-    runs in which there is more to do than is done here.
+    `signals` are given to listeners once all is committed. Before that, the runs of the nodes in
+    `ended` are notified, and the runs in `stops` are stopped. `todo` are runs in which there is
+    more to do than is done here.
     """
 
     __slots__ = (
@@ -140,11 +140,11 @@ class Transaction:
         self.todo: dict[RunKey, None] = {}
 
     def forget(self) -> None:
-        """The operation under way is undone."""
+        """Drop the ends, stops and runs of an operation that is undone."""
         self.ended, self.stops, self.todo = {}, {}, {}
 
     def changes(self) -> int:
-        """The number of rows that operations have changed on this connection, but for upkeep."""
+        """Return the number of rows changed by operations on this connection, but for upkeep."""
         return self._connection.total_changes - self._upkeep_changes
 
     @contextmanager
@@ -156,7 +156,7 @@ class Transaction:
 
 
 class Version(msgspec.Struct, frozen=True, gc=False):
-    """What the hot path needs to know of one version of a job."""
+    """The values of one version of a job that the hot path needs."""
 
     n: int
     job: int
@@ -168,13 +168,13 @@ class Version(msgspec.Struct, frozen=True, gc=False):
     expires: Seconds | None
     max_crashes: int
     retries_lost: bool
-    overlap: Overlap  # of what people enqueue
+    overlap: Overlap  # of executions that callers enqueue
     overlap_of_ticks: Overlap
     depends: bool  # on other jobs
 
     def rule(self, new: NewExecution) -> Overlap:
-        """What happens to an execution if one before it has not finished. A gate that it names
-        itself decides that.
+        """Return the rule for an execution if one before it has not finished. If the execution
+        names a gate, that gate decides.
         """
         if new.gate is not None:
             return Overlap.ALLOW
@@ -182,8 +182,8 @@ class Version(msgspec.Struct, frozen=True, gc=False):
 
 
 class Definition(msgspec.Struct, frozen=True, gc=False):
-    """What that is read from: a tenth of the time that all of `JobDefinition` takes, which counts
-    where the schedules of ten thousand jobs are due at once.
+    """The fields that a `Version` is read from. They take a tenth of the time that all of
+    `JobDefinition` takes, which counts where schedules of ten thousand jobs are due at once.
     """
 
     name: str
@@ -192,7 +192,7 @@ class Definition(msgspec.Struct, frozen=True, gc=False):
     priority: int
     max_crashes: int
     on_lost: str
-    needs: str | None = None  # said only where it is not the kind
+    needs: str | None = None  # set only where it is not the kind
     expires: Seconds | None = None
     overlap: Overlap | None = None
     schedules: tuple[str, ...] = ()
@@ -203,7 +203,7 @@ _READ: Final = msgspec.json.Decoder(Definition)
 
 
 class Lane(NamedTuple):
-    """What a claim asks for: a queue, and what it takes to run the job."""
+    """The terms of a claim: a queue, and the needs of the job."""
 
     queue: str
     needs: str
@@ -227,7 +227,7 @@ class Names:
         self._versions: dict[int, Version] = {}
         self._lanes: dict[tuple[int, str, str], int] = {}
         self._lane_rows: dict[int, Lane] = {}
-        # The lanes of queues, by what was asked for; true as long as no lane is added.
+        # The lanes of queues, by the terms of the claim; true as long as no lane is added.
         self._lane_lists: dict[tuple[int, tuple[str, ...], tuple[str, ...]], LaneList] = {}
         self._gates: dict[int, str] = {}
         self._data_version = -1
@@ -258,21 +258,21 @@ class Names:
                 known.clear()
 
     def forget(self) -> None:
-        """Something was rolled back, and may have been remembered."""
+        """Forget names that may have been remembered before a rollback."""
         for known in vars(self).values():
             if not isinstance(known, int):
                 known.clear()
 
     def job_changed(self) -> None:
-        """A job has got another current version, or none."""
+        """Note that a job has another current version, or none."""
         self._current.clear()
 
     def quotas_changed(self) -> None:
-        """A tenant has got other quotas."""
+        """Note that a tenant has other quotas."""
         self._quotas.clear()
 
     def tenant(self, tx: Transaction, name: str) -> int:
-        """Raises TenantNotFound."""
+        """Return the number of a tenant. Raises TenantNotFound."""
         n = self._tenants.get(name)
         if n is None:
             row = tx.execute("SELECT n FROM tenant WHERE name = ?", (name,)).fetchone()
@@ -289,7 +289,7 @@ class Names:
         return name
 
     def quotas(self, tx: Transaction, tenant: int) -> Quotas:
-        """How much a tenant may use."""
+        """Return the quotas of a tenant."""
         quotas = self._quotas.get(tenant)
         if quotas is None:
             row = tx.execute(
@@ -302,7 +302,7 @@ class Names:
         return quotas
 
     def current(self, tx: Transaction, tenant: int, name: str) -> Version:
-        """The current version of a job. Raises JobNotFound, for a deleted one too."""
+        """Return the current version of a job. Raises JobNotFound, for a deleted one too."""
         version = self._current.get((tenant, name))
         if version is None:
             row = tx.execute(
@@ -317,7 +317,7 @@ class Names:
     _VERSION = "SELECT job, version, definition FROM job_version WHERE n = ?"
 
     def version(self, tx: Transaction, n: int) -> Version:
-        """One version of a job, by its number."""
+        """Return one version of a job, by its number."""
         version = self._versions.get(n)
         if version is None:
             job, number, text = tx.execute(self._VERSION, (n,)).fetchone()
@@ -345,7 +345,7 @@ class Names:
         return version
 
     def find_lane(self, tx: Transaction, tenant: int, queue: str, needs: str) -> int | None:
-        """A lane that somebody has enqueued to; None: there is none yet."""
+        """Return a lane that was enqueued to; None: it does not exist yet."""
         n = self._lanes.get((tenant, queue, needs))
         if n is None:
             row = tx.execute(
@@ -365,7 +365,7 @@ class Names:
     def find_lanes(
         self, tx: Transaction, tenant: int, queues: tuple[str, ...], needs: tuple[str, ...]
     ) -> dict[str, list[int]]:
-        """The lanes that there are of each of these queues."""
+        """Return the existing lanes of each of these queues."""
         # Lanes are numbered one after the other, by one writer at a time, and never go away.
         (last,) = tx.execute(self._LAST_LANE).fetchone()
         known = self._lane_lists.get((tenant, queues, needs))
@@ -379,7 +379,7 @@ class Names:
         return known.lanes
 
     def lane(self, tx: Transaction, tenant: int, queue: str, needs: str) -> int:
-        """A lane, made if it is new."""
+        """Return a lane; create it if it is new."""
         n = self.find_lane(tx, tenant, queue, needs)
         if n is None:
             cursor = tx.execute(
@@ -398,7 +398,7 @@ class Names:
         return lane
 
     def gate(self, tx: Transaction, tenant: int, name: str) -> int:
-        """Raises UsageError for a gate that does not exist."""
+        """Return the number of a gate. Raises UsageError for a gate that does not exist."""
         row = tx.execute(
             "SELECT n FROM gate WHERE tenant = ? AND name = ?", (tenant, name)
         ).fetchone()
@@ -407,7 +407,7 @@ class Names:
         return int(row[0])
 
     def gate_name(self, tx: Transaction, n: int | None) -> str | None:
-        """None for what has no gate."""
+        """Return the name of a gate; None for no gate."""
         if n is None:
             return None
         name = self._gates.get(n)
@@ -423,13 +423,13 @@ _UUIDS: Final = list[UUID]
 
 
 def uuids(values: list[bytes]) -> list[UUID]:
-    """Ids from their bytes, ten times as fast as UUID(bytes=…) one by one."""
+    """Return ids from their bytes, ten times as fast as UUID(bytes=…) one by one."""
     return msgspec.convert(values, _UUIDS)
 
 
 @lru_cache(maxsize=256)
 def parent_id(value: bytes) -> UUID:
-    """What many executions have in common: the nodes of a run."""
+    """Return the id of a run, which is cached because many nodes share it."""
     return UUID(bytes=value)
 
 
@@ -437,8 +437,8 @@ def uuid_or_none(value: bytes | None) -> UUID | None:
     return None if value is None else UUID(bytes=value)
 
 
-# What `claimed` reads: n first, for whoever has to write the row, then id. Only what comes from a
-# schedule pays for looking at it; a node runs for the tick of its run.
+# The columns of `claimed`: n first, for code that has to write the row, then id. Only executions
+# of a schedule pay for looking at it; a node runs for the tick of its run.
 CLAIMED_COLUMNS: Final = """
 n, id, attempt, version, lane, priority, args, failures, crashes, created_at, run_at, expires_at,
 scheduled_for, retries, timeout, checkpoint, gate, cancel_requested_at, schedule,
@@ -457,7 +457,7 @@ node, parent
 def read_claimed(
     tx: Transaction, tenant: str, leases: Sequence[UUID], rows: Sequence[Row]
 ) -> list[Claimed]:
-    """Executions in a worker's hands, each with its lease."""
+    """Return executions in a worker's hands, each with its lease."""
     ids = uuids([row[1] for row in rows])
     return [
         read_one_claimed(tx, tenant, id, lease, row)
@@ -505,7 +505,7 @@ _SIZE: Final = "octet_length({})" if sqlite_version_info >= (3, 43) else "length
 
 
 def shorten_column(column: str, left_out: str = "NULL") -> str:
-    """A column of a list: large values are left out."""
+    """Return a column of a list: large values are left out."""
     size = _SIZE.format(column)
     return f"CASE WHEN {size} > {LIST_VALUE_BYTES_MAX} THEN {left_out} ELSE {column} END"
 
@@ -515,7 +515,7 @@ _CUT: Final = {
     "result": shorten_column("result"),
     "checkpoint": shorten_column("checkpoint"),
 }
-# What `execution` reads in a list.
+# The columns that `execution` reads in a list.
 LIST_COLUMNS: Final = ", ".join(
     [
         *(_CUT.get(name, name) for name in EXECUTION_COLUMNS),
@@ -525,7 +525,7 @@ LIST_COLUMNS: Final = ", ".join(
 
 
 def shown_state(state: int, run_at: Instant, now: Instant) -> int:
-    """The state as people see it: what waits only for its time is queued once that has come."""
+    """Return the shown state: an execution that only waits for its time is queued once it comes."""
     return 1 if state in (2, 3) and run_at <= now else state
 
 
@@ -555,8 +555,8 @@ def read_execution(tx: Transaction, tenant: str, row: Row) -> Execution:
 # powers of two, so that any number of rows is written by a few statements that are parsed
 # already.
 #
-# What is left is mostly the time that values take, each of them. Those that rows have in common
-# are given once: see `shared`, and `Groups`.
+# The remaining time is mostly that of the values, each of them. Values that rows share are given
+# once: see `shared`, and `Groups`.
 
 ROWS_MAX: Final = 256  # of one statement
 
@@ -565,8 +565,8 @@ _OWN: Final = re.compile(r"\?(?!\d)")
 
 
 class Bulk:
-    """A statement whose middle is repeated: `head row, row, row tail`. The first `shared`
-    parameters are all rows' and go by their numbers, as ?1, anywhere in it.
+    """A statement with a repeated middle: `head row, row, row tail`. The first `shared`
+    parameters are common to all rows and go by their numbers, as ?1, anywhere in it.
     """
 
     def __init__(self, head: str, row: str, tail: str = "", *, shared: int = 0) -> None:
@@ -606,7 +606,7 @@ def _rows(row: str, size: int, shared: int) -> list[str]:
 
 
 class Groups(dict[tuple[Any, ...], list[Any]]):
-    """Values of rows, by what these have in common."""
+    """Values of rows, by the values that these share."""
 
     def __missing__(self, key: tuple[Any, ...]) -> list[Any]:
         values = self[key] = []
@@ -618,7 +618,7 @@ class Groups(dict[tuple[Any, ...], list[Any]]):
             bulk.run(tx, values, first=shared)
 
 
-# Changes that bring an entry of the audit log with them.
+# Changes that add an entry to the audit log.
 
 T = TypeVar("T")
 
@@ -695,6 +695,6 @@ class AuditedOperation:
         return answer
 
     def committed(self) -> None:
-        """What it did is on disk."""
+        """Note that the changes of the operation are on disk."""
         if self._has_changed:
             self._recording.committed()

@@ -47,7 +47,7 @@ class Wakeups:
         return stop
 
     async def _watch_file(self) -> None:
-        """Notice what another process has committed to the file."""
+        """Watch for commits of other processes to the file."""
         log, seen, cursor = CommitProbe(self._db.path), 0, None
         self._bell.open()
         while True:
