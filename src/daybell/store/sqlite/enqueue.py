@@ -42,7 +42,7 @@ from daybell.store.sqlite.progress import (
 from daybell.store.sqlite.transaction import ROWS_MAX, Bulk, Transaction, Version, record_entries
 from daybell.store.wakeups import Signal
 
-# Cancelling, by whomever.
+# Cancelling, by any caller.
 
 _LOOK: Final = f"SELECT n, state, worker, {LINKS} FROM execution WHERE tenant = ? AND id = ?"
 _STATE: Final = "SELECT state FROM execution WHERE n = ?"
@@ -52,7 +52,7 @@ UPDATE execution SET cancel_requested_at = ifnull(cancel_requested_at, ?) WHERE 
 
 
 def cancel_execution(tx: Transaction, owner: int, id: UUID) -> Cancellation:
-    """End what has not started; ask what runs to end."""
+    """End an execution that has not started; ask a running one to end."""
     row = tx.execute(_LOOK, (owner, id.bytes)).fetchone()
     if row is None:
         return Cancellation.UNKNOWN
@@ -66,18 +66,18 @@ def cancel_execution(tx: Transaction, owner: int, id: UUID) -> Cancellation:
     if worker is not None:
         tx.signals.add(Signal.ASK)
         return Cancellation.REQUESTED
-    # A run that waits for its nodes, or to begin again, is over at once if none of them is in a
-    # worker's hands.
+    # A run that waits for its nodes, or to start again, ends at once if no worker holds one of its
+    # nodes.
     progress.stop_run(tx, (owner, id.bytes), n)
     progress.settle_runs(tx)
     (state,) = tx.execute(_STATE, (n,)).fetchone()
     return Cancellation.CANCELLED if state > 5 else Cancellation.REQUESTED
 
 
-# Executions that use the rarer fields, or whose job minds what else of it is unfinished.
+# Executions that use the rarer fields, or that are limited by unfinished ones of their job.
 #
 # Each is decided on in the order given, as if it were alone. Their rows are written many at a
-# time: what has been decided about a gate is remembered until then.
+# time: until then, the decisions about a gate are remembered.
 
 QUEUED: Final = STATE_CODES[State.QUEUED]
 SCHEDULED: Final = STATE_CODES[State.SCHEDULED]
@@ -97,16 +97,16 @@ VALUES""",
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):
-    """Where an execution is put at a gate: inside with a slot, or in front of it."""
+    """The place of an execution at a gate: inside with a slot, or in front of it."""
 
     gate: int | None = None
     slot: int | None = None
-    state: int | None = None  # None: what its time says
+    state: int | None = None  # None: given by its time
     reason: str | None = None
 
 
 class Room(msgspec.Struct, gc=False):
-    """A gate, with what has been decided about it since it was looked at."""
+    """A gate, with the decisions about it since it was read."""
 
     gate: int
     inside: int
@@ -120,23 +120,23 @@ class Creation:
     def __init__(self, tx: Transaction, owner: int) -> None:
         self._tx = tx
         self._owner = owner
-        self._gates: dict[str, int] = {}  # that were named
+        self._gates: dict[str, int] = {}  # gates that executions name
         self._rooms: dict[str, Room] = {}  # of jobs and schedules
         self._rows: list[Any] = []
         self._decided: set[UUID] = set()  # of those rows: known to be new
         self._unsure: list[NewExecution] = []  # of those rows: their id or key may be there already
         self._answers: dict[UUID, Enqueued] = {}
-        self.minded: set[UUID] = set()  # that their job's overlap rule was asked about
+        self.minded: set[UUID] = set()  # executions checked by their job's overlap rule
 
     def find_gates(self, executions: Iterable[NewExecution]) -> None:
-        """Look up the gates that are named. Raises UsageError for one that does not exist."""
+        """Look up the named gates. Raises UsageError for a gate that does not exist."""
         for new in executions:
             if new.gate is not None and new.gate not in self._gates:
                 self._gates[new.gate] = gates.find_gate(self._tx, self._owner, new.gate)
 
     def add(self, new: NewExecution, *, is_new: bool = False) -> None:
-        """Create one, or find out why not; neither its id nor its key is there if `is_new`. Raises
-        ExecutionInTheWay.
+        """Create an execution, or find out why not. If `is_new`, neither its id nor its key exists.
+        Raises ExecutionInTheWay.
         """
         job = self._tx.names.current(self._tx, self._owner, new.job)
         rule = job.rule(new)
@@ -151,8 +151,8 @@ class Creation:
             self._write(new, job, place)
 
     def finish(self) -> dict[UUID, Enqueued]:
-        """Write what is left, and let in at the gates that were named whoever can be. Answers for
-        those about whom there is more to say than that they were created.
+        """Write the rest, and admit executions at the named gates. Return answers for executions
+        about which there is more to report than that they were created.
         """
         self._flush()
         for gate in self._gates.values():
@@ -160,7 +160,7 @@ class Creation:
         return self._answers
 
     def _pass_gate(self, new: NewExecution, job: Version, rule: Overlap, *, is_new: bool) -> None:
-        """Do what the job's overlap rule says."""
+        """Apply the job's overlap rule."""
         if not is_new and self._is_there(new, job):
             return
         entry = self._decide(new, rule)
@@ -183,19 +183,19 @@ class Creation:
         self._rows += execution_row(self._tx, self._owner, new, job, place)
 
     def _force(self, new: NewExecution, job: Version, gate: int) -> None:
-        """Take a slot of a gate that was named, whatever its room."""
+        """Take a slot of a named gate, regardless of its room."""
         if not self._is_there(new, job):
             self._decided.add(new.id)
             self._rows += execution_row(self._tx, self._owner, new, job, Place(gate, 1))
             self._tx.execute(_TAKE, (1, gate))
 
     def _write(self, new: NewExecution, job: Version, place: Place) -> None:
-        """Create one that nothing but its id or its key stands against."""
+        """Create an execution that can only conflict by its id or its key."""
         self._unsure.append(new)
         self._rows += execution_row(self._tx, self._owner, new, job, place)
 
     def _is_there(self, new: NewExecution, job: Version) -> bool:
-        """Whether its id or its key is there already; then that is the answer."""
+        """Return True if its id or its key exists already; then that is the answer."""
         if new.id in self._decided:
             return True
         if self._unsure or new.unique_key is not None:
@@ -223,7 +223,7 @@ class Creation:
         return decide_entry(rule, inside=room.inside, waiting=room.waiting)
 
     def _make_room(self, new: NewExecution) -> None:
-        """Cancel what is in its gate, or due and before it."""
+        """Cancel the executions in its gate, and those before it that are due."""
         room = self._room(gate_for(new))
         self._flush()
         number = self._tx.names.current(self._tx, self._owner, new.job).job
@@ -233,7 +233,7 @@ class Creation:
         del self._rooms[gate_for(new)]
 
     def _room(self, gate: str) -> Room:
-        """A gate as it is now; made, if there is none."""
+        """Return a gate as it is now; create it if it does not exist."""
         room = self._rooms.get(gate)
         if room is None:
             key = self._tx.now, self._owner, gate
@@ -263,7 +263,7 @@ _HOLDER: Final = """
 SELECT id FROM execution
  WHERE job = ? AND unique_key = ? AND unique_key IS NOT NULL AND state <= 5
 """
-# One priority at a time: what is not due yet is not read.
+# One priority at a time: executions that are not due yet are not read.
 _ROOM: Final = f"""
 SELECT g.n, g.holders,
        EXISTS (SELECT 1 FROM execution
@@ -286,7 +286,7 @@ SELECT min(id) FROM execution WHERE state = 4 AND slot = 0 AND gate = ? AND run_
 
 
 def first_in_the_way(tx: Transaction, gate: int, rule: Overlap) -> UUID:
-    """Whom to name: who has the slot; for `queue`, who waits for it already."""
+    """Return the blocker: the holder of the slot; for `queue`, one that waits for it already."""
     found = tx.execute(_INSIDE, (gate,)).fetchone() if rule is Overlap.SKIP else None
     (id,) = found or tx.execute(_IN_FRONT, (gate, tx.now)).fetchone()
     return UUID(bytes=id)
@@ -295,8 +295,8 @@ def first_in_the_way(tx: Transaction, gate: int, rule: Overlap) -> UUID:
 def find_holders(
     tx: Transaction, owner: int, executions: Sequence[NewExecution]
 ) -> dict[UUID, Enqueued]:
-    """Some were not created. Those whose id is there were created now or earlier; the others
-    have found their key taken.
+    """Return the holders of keys for executions that were not created. An execution with an id in
+    the file was created now or earlier; any other has found its key taken.
     """
     held: dict[UUID, Enqueued] = {}
     for new in executions:
@@ -308,7 +308,7 @@ def find_holders(
 
 
 def insert_executions(tx: Transaction, owner: int, executions: Iterable[NewExecution]) -> int:
-    """Create executions that nothing but their id stands against; answer how many were new."""
+    """Create executions that can only conflict by their id; return how many were new."""
     rows: list[Any] = []
     for new in executions:
         rows += execution_row(tx, owner, new, tx.names.current(tx, owner, new.job), Place())
@@ -316,7 +316,7 @@ def insert_executions(tx: Transaction, owner: int, executions: Iterable[NewExecu
 
 
 def due_time(tx: Transaction, new: NewExecution) -> Instant:
-    """When it may be claimed: never earlier than now."""
+    """Return the time from which it may be claimed: never earlier than now."""
     return max(tx.now, tx.now + (new.delay or 0.0) if new.at is None else new.at)
 
 
@@ -373,7 +373,7 @@ def enqueue(
     return answers
 
 
-# Nothing but uniqueness is forgiven: an `INSERT OR IGNORE` would swallow a NULL as well.
+# Only a uniqueness conflict is ignored: an `INSERT OR IGNORE` would swallow a NULL as well.
 _PLAIN: Final = Bulk(
     """
 INSERT INTO execution
@@ -385,7 +385,7 @@ VALUES""",
 
 
 def create(tx: Transaction, owner: int, executions: Sequence[NewExecution]) -> list[Enqueued]:
-    """Create these executions, and answer for each."""
+    """Create these executions, and return an answer for each."""
     plain, others = split_plain(tx, owner, executions, checks.check_execution)
     # Without a unique key only an id that exists is not created, and is answered as created.
     _PLAIN.run(tx, plain)
@@ -407,10 +407,10 @@ def split_plain(
     check: Callable[[NewExecution, int], None],
     first: int = 0,
 ) -> tuple[list[Any], list[NewExecution]]:
-    """The rows of plain executions, one after another, and the executions that are not plain.
+    """Return the rows of plain executions, one after another, and the other executions.
 
-    This runs for every execution there is, hence its form: what is plainly in order is told by a
-    few comparisons, and only the rest is checked. `first` is the position of the first one.
+    This runs for every execution there is, hence its form: a few comparisons find the plain ones,
+    and only the rest is checked. `first` is the position of the first one.
     """
     plain: list[Any] = []
     others: list[NewExecution] = []
@@ -439,7 +439,7 @@ def split_plain(
 
 
 def find_plain_values(tx: Transaction, owner: int, new: NewExecution) -> tuple[int, int, int, int]:
-    """The job, version, lane and priority of a plain execution; job 0 if it cannot be plain."""
+    """Return the job, version, lane and priority of an execution; job 0 if it cannot be plain."""
     job = tx.names.current(tx, owner, new.job)
     lane = tx.names.lane(tx, owner, new.queue or job.queue, job.needs)
     is_plain = job.expires is None and job.overlap is Overlap.ALLOW
@@ -447,7 +447,7 @@ def find_plain_values(tx: Transaction, owner: int, new: NewExecution) -> tuple[i
 
 
 def load(tx: Transaction, tenant: str, executions: Iterable[NewExecution]) -> int:
-    """Create very many, a chunk in memory at a time."""
+    """Create very many executions, with a chunk in memory at a time."""
     owner = tx.names.tenant(tx, tenant)
     meter = Meter(tx, owner)
     rest = iter(executions)
@@ -470,7 +470,7 @@ def load(tx: Transaction, tenant: str, executions: Iterable[NewExecution]) -> in
     return count
 
 
-# Runs that have ended, and begin again.
+# Runs that have ended, and start again.
 
 _RUN: Final = f"SELECT {RUN_COLUMNS} FROM run r WHERE r.execution = ?"
 _DROP: Final = "DELETE FROM node WHERE run = ? AND of = ?"
@@ -478,7 +478,7 @@ _FORGET: Final = "UPDATE node SET result = NULL WHERE run = ? AND label = ?"
 
 
 def revive_run(tx: Transaction, n: int, id: UUID) -> None:
-    """Have a dead run begin again with what did not succeed, once it is claimed."""
+    """Restart a dead run with the nodes that did not succeed, once it is claimed."""
     run = find_run(tx, n, id)
     if run is None or not is_run_over(run):
         return
@@ -487,7 +487,7 @@ def revive_run(tx: Transaction, n: int, id: UUID) -> None:
     again = restart(run, rows.all())
     tx.executemany(_DROP, [(n, group) for group in again.dropped])
     tx.executemany(_FORGET, [(n, label) for label in again.forgotten])
-    # All of it: what a node has from before goes, too.
+    # All columns: the earlier values of a node are removed, too.
     update_all_of(tx, n, again.changed, {})
     rows.write(Advance(again.run), is_todo=True)
 
@@ -530,7 +530,7 @@ _KEPT: Final = "SELECT label, spec, input, result FROM node WHERE run = ?"
 def copy_nodes(
     tx: Transaction, old: int, made: int, nodes: Sequence[Node], forgotten: frozenset[str]
 ) -> None:
-    """Keep these nodes for a new run, with what is kept beside them."""
+    """Copy these nodes to a new run, with the values stored beside them."""
     kept = {label: rest for label, *rest in tx.execute(_KEPT, (old,))}
     specs = read_texts(tx, {spec for spec, _, _ in kept.values()})
     results = {

@@ -37,7 +37,7 @@ INSERT INTO gate (tenant, name, capacity) VALUES (?, ?, 1) ON CONFLICT DO NOTHIN
 
 
 def make_gates(tx: Transaction, owner: int, gates: Iterable[str]) -> None:
-    """Make sure that jobs and schedules have their gates, with one slot."""
+    """Create the missing gates of jobs and schedules, with one slot."""
     tx.executemany(_MAKE, [(owner, gate) for gate in gates])
 
 
@@ -46,7 +46,7 @@ _MAKE_ROOM: Final = "INSERT INTO gate (tenant, name, capacity) VALUES (?, ?, ?)"
 
 
 def find_gate(tx: Transaction, owner: int, name: str) -> int:
-    """A gate's number. Raises UsageError for one that is not there and is not made by itself."""
+    """Return a gate's number. Raises UsageError for a missing gate that is not made by itself."""
     room = room_of(name)
     if room is not None and tx.execute(_FIND, (owner, name)).fetchone() is None:
         tx.execute(_MAKE_ROOM, (owner, name, room))
@@ -54,14 +54,14 @@ def find_gate(tx: Transaction, owner: int, name: str) -> int:
 
 
 _ROOM: Final = "SELECT capacity - holders FROM gate WHERE n = ?"
-# One priority at a time: ordered by all of it, what is not due yet would be read as well.
+# One priority at a time: an order over all of them would also read rows that are not due yet.
 _DUE: Final = """
 SELECT n FROM execution
  WHERE state = 4 AND slot = 0 AND gate = ? AND priority = ? AND run_at <= ?
  ORDER BY run_at, id LIMIT ?
 """
-# Who waits for dependencies as well waits on, with the slot in hand. For others run_at is raised to
-# now, as on PostgreSQL: it tells how long they waited for the slot.
+# An execution that waits for dependencies as well waits on, and keeps the slot. For others run_at
+# is raised to now, as on PostgreSQL: it shows how long they waited for the slot.
 _LET_IN: Final = Bulk(
     f"""
 UPDATE execution
@@ -76,7 +76,7 @@ _TAKE_SLOTS: Final = "UPDATE gate SET holders = holders + ? WHERE n = ?"
 
 
 def admit(tx: Transaction, gate: int, limit: int | None = None) -> int:
-    """Let in what waits at one gate, is due and finds room; answer how many."""
+    """Admit executions that wait at one gate, are due and find room; return how many."""
     (room,) = tx.execute(_ROOM, (gate,)).fetchone()
     if limit is not None:
         room = min(room, limit)
@@ -93,7 +93,7 @@ def admit(tx: Transaction, gate: int, limit: int | None = None) -> int:
     return len(admitted)
 
 
-# From one gate to the next that has somebody waiting, however many wait at each.
+# Goes from one gate with waiting executions to the next, however many wait at each.
 _NEXT_GATE: Final = """
 SELECT gate FROM execution WHERE state = 4 AND slot = 0 AND gate > ? ORDER BY gate LIMIT 1
 """
@@ -112,7 +112,7 @@ _FREE: Final = "UPDATE gate SET holders = holders - 1 WHERE n = ?"
 
 
 def release_slot(tx: Transaction, gate: int) -> None:
-    """A slot is free: the next one gets in."""
+    """Release a slot of a gate, and admit the next execution."""
     tx.execute(_FREE, (gate,))
     admit(tx, gate)
 
@@ -143,7 +143,7 @@ def recount(tx: Transaction) -> tuple[Miscount, ...]:
     return wrong
 
 
-# The last one stays, or a new gate would get a number that others remember under its name.
+# The last gate stays: a new gate would get its number, which others remember under its name.
 _IDLE: Final = """
 SELECT g.n FROM gate g
  WHERE g.holders = 0 AND g.n < (SELECT max(n) FROM gate)
@@ -159,8 +159,8 @@ _REFERRED: Final = "SELECT DISTINCT gate FROM execution WHERE gate IS NOT NULL"
 
 
 def unused_gates(tx: Transaction) -> tuple[list[int], int]:
-    """Gates that made themselves and that no execution refers to, ended ones included; second: the
-    newest execution that was looked at. All of them are, but nobody who writes waits for that.
+    """Return gates that made themselves and that no execution refers to, ended ones included, and
+    the newest execution that was checked. All of them are checked, but no writer waits for that.
     """
     idle = {n for (n,) in tx.execute(_IDLE)}
     if idle:
@@ -176,7 +176,7 @@ DELETE FROM gate WHERE n = ?1 AND holders = 0
 
 
 def remove_gates(tx: Transaction, unused: list[int], newest: int) -> int:
-    """Remove these, unless an execution has come since."""
+    """Remove these gates, except those to which an execution has come since."""
     still = {n for (n,) in tx.execute(_IDLE)}
     rows = [(n, newest) for n in unused if n in still]
     return tx.executemany(_REMOVE, rows).rowcount if rows else 0
@@ -184,11 +184,11 @@ def remove_gates(tx: Transaction, unused: list[int], newest: int) -> int:
 
 # How much a tenant may use.
 #
-# Nobody else writes meanwhile, so what is counted stays true until the commit. A tenant without
-# quotas pays for one look at its row per transaction.
+# There is one writer at a time, so the counts stay true until the commit. A tenant without quotas
+# pays for one look at its row per transaction.
 
 _LAST: Final = "SELECT ifnull(max(n), 0) FROM execution"
-# What a transaction creates has higher numbers than all that was there.
+# Executions that a transaction creates have higher numbers than all earlier ones.
 _MADE: Final = "SELECT count(*) FROM execution WHERE n > ? AND +tenant = ? AND state <= 5"
 _UNFINISHED: Final = """
 SELECT count(*) FROM (
@@ -205,7 +205,7 @@ _COUNTED: Final = "SELECT enqueued FROM tenant_minute WHERE tenant = ? AND minut
 
 
 class Meter:
-    """Counts what a tenant with quotas creates in an operation, from here on."""
+    """Counter of the executions that a tenant with quotas creates in an operation, from here on."""
 
     def __init__(self, tx: Transaction, owner: int) -> None:
         self._tx = tx
@@ -215,7 +215,7 @@ class Meter:
         self._last = 0 if self._is_idle else tx.execute(_LAST).fetchone()[0]
 
     def charge(self, tenant: str, *, is_refused: bool = True) -> None:
-        """Count what was made, and refuse it if that is too many. Ticks are only counted."""
+        """Count new executions, and refuse them if they are too many. Ticks are only counted."""
         if self._is_idle:
             return
         tx, owner, quotas = self._tx, self._owner, self._quotas
@@ -237,12 +237,12 @@ class Meter:
 
 
 def queued_room(tx: Transaction, owner: int) -> float:
-    """How many more unfinished executions a tenant may have."""
+    """Return how many more unfinished executions a tenant may have."""
     most = tx.names.quotas(tx, owner).queued
     return inf if most is None else most - tx.execute(_UNFINISHED, (owner, most)).fetchone()[0]
 
 
-# A workflow that waits for its nodes is in nobody's hands.
+# No worker holds a workflow that waits for its nodes.
 _RUNNING: Final = """
 SELECT count(*) FROM (SELECT 1 FROM execution
                        WHERE state = 5 AND worker IS NOT NULL AND +tenant = ? LIMIT ?)
@@ -250,7 +250,7 @@ SELECT count(*) FROM (SELECT 1 FROM execution
 
 
 def running_room(tx: Transaction, owner: int, limit: int) -> int:
-    """How many of these may be claimed."""
+    """Return how many of these may be claimed."""
     most = tx.names.quotas(tx, owner).running
     if most is None:
         return limit
@@ -262,7 +262,7 @@ _JOBS: Final = "SELECT count(*) FROM job WHERE tenant = ? AND is_deleted = 0"
 
 
 class JobMeter:
-    """The same for jobs."""
+    """Counter of the jobs that a tenant with quotas creates in an operation."""
 
     def __init__(self, tx: Transaction, owner: int) -> None:
         self._tx = tx
@@ -271,7 +271,7 @@ class JobMeter:
         self._before = 0 if self._quotas.jobs is None else self._count()
 
     def check(self, tenant: str) -> None:
-        """Refuse jobs that are one too many."""
+        """Refuse new jobs beyond the quota."""
         most = self._quotas.jobs
         if most is not None and self._count() > max(most, self._before):
             raise quota_error(tenant, "jobs", most=most, wait=JOBS_WAIT_SECONDS)
@@ -280,13 +280,13 @@ class JobMeter:
         return self._tx.execute(_JOBS, (self._owner,)).fetchone()[0]
 
 
-# What an end sets off, and the ends of what no worker has begun.
+# Effects of an end, and the ends of executions that no worker has started.
 
 DEAD: Final = STATE_CODES[State.DEAD]
 
 
 class ExecutionLinks(NamedTuple):
-    """What an execution is tied to."""
+    """The tenant, gate, schedule and run of an execution."""
 
     tenant: int
     gate: int | None
@@ -301,7 +301,7 @@ LINKS: Final = "tenant, gate, slot, schedule, scheduled_for, parent, node"
 
 
 def follow_up(tx: Transaction, n: int, links: ExecutionLinks, state: int) -> None:
-    """An execution has ended: its schedule and its run hear of it, and its slot is handed on."""
+    """Follow up an end: notify the schedule and the run, and hand on the slot."""
     if links.node is not None:
         notify_run(tx, n, links)
     if links.schedule is not None and not is_backfill(tx.names.gate_name(tx, links.gate)):
@@ -318,7 +318,7 @@ SELECT n, {LINKS} FROM execution
 
 
 def skip_waiting(tx: Transaction, owner: int, id: UUID, reason: str | None) -> bool:
-    """Skip an execution, if it still waits for what its job depends on."""
+    """Skip an execution, if it still waits for the dependencies of its job."""
     row = tx.execute(_STILL_WAITING, (owner, id.bytes)).fetchone()
     if row is None:
         return False
@@ -339,7 +339,7 @@ _DISCARD: Final = "UPDATE execution SET is_discarded = 1 WHERE n = ? AND state =
 
 
 def notify_run(tx: Transaction, n: int, links: ExecutionLinks) -> None:
-    """Let a run hear of the end of a node, before the operation is over."""
+    """Notify a run of the end of a node, before the operation is over."""
     assert links.parent is not None and links.node is not None, "a node has a run"
     id, state, *rest = tx.execute(_ENDED, (n,)).fetchone()
     if state == DEAD:  # if need be, the run is the dead letter
@@ -364,7 +364,7 @@ RETURNING job, failures, ifnull(failures >= pause_after, 0), delay IS NOT NULL
 def notify_schedule(
     tx: Transaction, owner: int, schedule: bytes, state: int, scheduled_for: Instant | None
 ) -> None:
-    """Let the schedule that fired an execution know how it ended."""
+    """Notify the schedule that fired an execution of its end."""
     values = state, scheduled_for, tx.now, owner, schedule
     for job, failures, is_enough, is_delay in tx.execute(_TELL, values).fetchall():
         if is_delay:
@@ -381,7 +381,7 @@ _PAUSE_SCHEDULES: Final = "UPDATE schedule SET is_paused = 1 WHERE job = ?"
 
 
 def pause_job(tx: Transaction, job: int, note: str, *, again: bool = True) -> None:
-    """Stop a job's schedules. One that is paused gets the new note, if it is `again`."""
+    """Stop a job's schedules. A paused one gets the new note, if it is `again`."""
     tx.execute(_PAUSE, (tx.now, note, job, int(again)))
     tx.execute(_PAUSE_SCHEDULES, (job,))
 
@@ -396,12 +396,12 @@ UPDATE execution
 def end_unstarted(
     tx: Transaction, n: int, links: ExecutionLinks, state: State, reason: str | None = None
 ) -> None:
-    """End what has not started."""
+    """End an execution that has not started."""
     tx.execute(_END_UNSTARTED, (STATE_CODES[state], tx.now, reason, n))
     follow_up(tx, n, links, STATE_CODES[state])
 
 
-# Open waits: what ends them, and what becomes of their executions then.
+# Open waits: how they end, and how their executions continue.
 
 _HAS_WAIT: Final = """
 SELECT 1 FROM execution e JOIN wait w ON w.execution = e.n WHERE e.tenant = ? AND e.id = ? LIMIT 1
@@ -409,8 +409,8 @@ SELECT 1 FROM execution e JOIN wait w ON w.execution = e.n WHERE e.tenant = ? AN
 
 
 def requeue_if_delivered(tx: Transaction, owner: int, move: Transition) -> Transition:
-    """A move back as it is made: what says that it waits for an event, which has come, is queued
-    instead.
+    """Return a move back as it is made. A move that waits for an event is queued instead, if the
+    event has come.
     """
     if move.target is not State.WAITING or move.reason != FOR_EVENT:
         return move
@@ -430,8 +430,8 @@ class Wait(NamedTuple):
     run_at: Instant
 
     def may_run(self, now: Instant) -> bool:
-        """Whether it is in somebody's hands or can be claimed. Then it may be about to wait: that
-        none of its waits is open tells it that one has ended.
+        """Return True if a worker holds the execution or can claim it. Then it may be about to
+        wait: it learns that a wait has ended when none of its waits is open.
         """
         return self.state != 4 and self.run_at <= now
 
@@ -454,7 +454,7 @@ _OF_ONE: Final = f"""
 
 
 def deliver_event(tx: Transaction, owner: int, event: Event, number: int) -> int:
-    """Give an event to those who wait for it; answer how many executions got it."""
+    """Deliver an event to the waits that it fits; return how many executions got it."""
     facts = Facts(event.data)
     if event.execution is None:
         keys = msgspec.json.encode(facts.keys).decode()
@@ -468,7 +468,7 @@ def deliver_event(tx: Transaction, owner: int, event: Event, number: int) -> int
     )
 
 
-# From the run down: of all that wait there may be many, and of its nodes there are few.
+# From the run down: there may be many waits, and there are few nodes of the run.
 _OF_NODES: Final = """
 WITH RECURSIVE inside (id, root) AS (
   SELECT ?2, NULL
@@ -487,13 +487,13 @@ SELECT v.id, v.node, coalesce(i.root, v.node), w.event, w.match, w.timeout_at
 def node_waits(
     tx: Transaction, tenant: str, run: UUID, *, event: NewEvent | None = None, limit: int = 1000
 ) -> list[NodeWait]:
-    """What nodes of a run wait for."""
+    """Return the waits of a run's nodes."""
     check_limit(limit)
     owner = tx.names.tenant(tx, tenant)
     facts = None if event is None else Facts(event.data)
     keys = None if facts is None else msgspec.json.encode(facts.keys).decode()
     name = None if event is None else event.name
-    most = limit if event is None else -1  # of what is found, who knows how many it fits
+    most = limit if event is None else -1  # it is unknown how many of these the event fits
     rows = tx.execute(_OF_NODES, (owner, run.bytes, tx.now, name, keys, most))
     return select_waits(((UUID(bytes=id), *rest) for id, *rest in rows), facts, limit)
 
@@ -502,7 +502,7 @@ _OVER: Final = f"{_LOOK} WHERE w.timeout_at <= ? ORDER BY w.timeout_at, w.execut
 
 
 def time_out_waits(tx: Transaction, limit: int) -> int:
-    """End the waits whose time is over; answer how many."""
+    """End the waits that have timed out; return how many."""
     found = tx.execute(_OVER, (tx.now, limit)).fetchall()
     return end_waits(tx, map(Wait._make, found), None, None)
 
@@ -511,7 +511,7 @@ _ANY_OVER: Final = "SELECT EXISTS (SELECT 1 FROM wait WHERE timeout_at <= ?)"
 
 
 def is_any_wait_over(tx: Transaction) -> bool:
-    """Whether there is a wait whose time is over."""
+    """Return True if a wait has timed out."""
     return bool(tx.execute(_ANY_OVER, (tx.now,)).fetchone()[0])
 
 
@@ -528,8 +528,8 @@ UPDATE execution SET state = 1, run_at = ?, reason = NULL
 
 
 def end_waits(tx: Transaction, waits: Iterable[Wait], result: str | None, event: int | None) -> int:
-    """End the first of these waits of each execution. Of one that has ended nothing is left to do
-    but to close them.
+    """End the first of these waits of each execution. The waits of an ended execution are only
+    closed.
     """
     firsts: dict[int, Wait] = {}
     for wait in waits:

@@ -101,7 +101,7 @@ def take_due(
     limit: int,
     find: FindDue,
 ) -> list[Row]:
-    """Take what is due; for a lease that was used before, show what it still holds."""
+    """Claim due executions; for a lease that was used before, return those that it still holds."""
     state = check_alive(tx, owner, worker)
     key = worker.bytes, lease.bytes
     held = tx.execute(_HELD, (*key, owner)).fetchall()
@@ -125,7 +125,7 @@ SELECT {CLAIMED_COLUMNS} FROM execution
 
 
 def find_due(tx: Transaction, lanes_of_queues: list[list[int]], limit: int) -> list[Row]:
-    """Best priority first, then queues in the order given, then oldest time."""
+    """Return due rows: best priority first, then queues in the order given, then oldest time."""
     found: list[Row] = []
     if limit <= 0:
         return found
@@ -149,7 +149,7 @@ _PAUSED: Final = "SELECT name FROM paused_queue WHERE tenant = ?"
 def find_lanes(
     tx: Transaction, owner: int, queues: Sequence[str], kinds: Sequence[str]
 ) -> list[list[int]]:
-    """The lanes of each queue that is not paused."""
+    """Return the lanes of each queue that is not paused."""
     paused = {name for (name,) in tx.execute(_PAUSED, (owner,))}
     found = tx.names.find_lanes(tx, owner, tuple(dict.fromkeys(queues)), tuple(kinds))
     return [lanes for queue, lanes in found.items() if lanes and queue not in paused]
@@ -164,7 +164,7 @@ SELECT run_at FROM execution
 def first_after(
     tx: Transaction, lanes_of_queues: list[list[int]], after: Instant
 ) -> Instant | None:
-    """The earliest time in these lanes that is later than `after`."""
+    """Return the earliest time in these lanes that is later than `after`."""
     found: list[Instant] = []
     for lanes in lanes_of_queues:
         for lane in lanes:
@@ -181,14 +181,14 @@ def first_after(
 # repetition, which it might as well have been.
 
 CANCELLED_OUTCOME: Final = OUTCOME_CODES[Outcome.CANCELLED]
-# This very start of the execution is still in this worker's hands.
+# This worker still holds this very start of the execution.
 FENCE: Final = "tenant = ? AND id = ? AND attempt = ? AND lease = ? AND worker = ? AND state = 5"
 
 
 def apply(
     tx: Transaction, tenant: str, worker: UUID, transitions: Sequence[Transition]
 ) -> tuple[list[Verdict], list[RunKey]]:
-    """Make these moves; the answer has the runs that are to be continued."""
+    """Make these moves; return the runs that are to be continued."""
     owner = tx.names.tenant(tx, tenant)
     verdicts = make_moves(tx, owner, worker.bytes, transitions)
     return verdicts, take_pending_runs(tx, owner)
@@ -208,7 +208,7 @@ def make_moves(
 
 
 def kind_of(move: Transition) -> Callable[[Transaction, int, bytes, list[Transition]], bool]:
-    """How a move is made together with others of its kind."""
+    """Return the function that makes moves of this kind together."""
     if checks.transition_fault(move) is not None:
         return one_by_one
     if move.target not in TERMINAL:
@@ -224,7 +224,7 @@ def kind_of(move: Transition) -> Callable[[Transaction, int, bytes, list[Transit
 
 
 def one_by_one(tx: Transaction, owner: int, worker: bytes, moves: list[Transition]) -> bool:
-    """Moves that have to be looked at."""
+    """Make moves that have to be checked one by one."""
     del tx, owner, worker, moves
     return False
 
@@ -248,7 +248,7 @@ _SUCCEED_NODES: Final = Bulk(_SUCCEED_HEAD, _SUCCEED_ROW, f"{_SUCCEED_TAIL} AND 
 
 
 def succeed(tx: Transaction, owner: int, worker: bytes, moves: list[Transition]) -> bool:
-    """Make the most common move: many rows in one statement, as in `bulk`."""
+    """Make the most common move: many rows in one statement, as in `Bulk`."""
     values = success_values(moves)
     if has_doubles(moves):
         return end_executions(tx, owner, worker, moves)
@@ -257,7 +257,7 @@ def succeed(tx: Transaction, owner: int, worker: bytes, moves: list[Transition])
 
 
 def succeed_nodes(tx: Transaction, owner: int, worker: bytes, moves: list[Transition]) -> bool:
-    """The same for nodes: their runs are told together."""
+    """Make the same move for nodes: their runs are notified together."""
     if has_doubles(moves):
         return end_nodes(tx, owner, worker, moves)
     now = tx.now
@@ -266,12 +266,12 @@ def succeed_nodes(tx: Transaction, owner: int, worker: bytes, moves: list[Transi
 
 
 def has_doubles(moves: list[Transition]) -> bool:
-    """Of two moves of one execution the first counts: they are made one after the other."""
+    """Return True if an execution has two moves. The first counts: they are made in turn."""
     return len({move.id for move in moves}) < len(moves)
 
 
 def success_values(moves: list[Transition]) -> list[Any]:
-    """The values of _SUCCEED."""
+    """Return the values of _SUCCEED."""
     values: list[Any] = []
     for move in moves:
         values += (
@@ -289,7 +289,7 @@ def success_values(moves: list[Transition]) -> list[Any]:
 
 
 def notify_runs(tx: Transaction, owner: int, moves: list[Transition]) -> bool:
-    """Let runs hear of the ends of their nodes, before the operation is over."""
+    """Notify runs of the ends of their nodes, before the operation is over."""
     now = tx.now
     by_run: dict[UUID, list[NodeEnd]] = {}
     last: UUID | None = None
@@ -325,7 +325,7 @@ SELECT min(a.started_at) FROM execution e JOIN attempt a ON a.execution = e.n
 def _first_start(
     tx: Transaction, owner: int, move: Transition, last: Instant | None
 ) -> Instant | None:
-    """When the first attempt of a node began."""
+    """Return the time at which the first attempt of a node began."""
     if move.attempt == 1:
         return last
     first = tx.execute(_FIRST, (owner, move.id.bytes)).fetchone()[0]
@@ -336,13 +336,13 @@ _ERROR: Final = "SELECT error FROM execution WHERE tenant = ? AND id = ?"
 
 
 def _error_of(tx: Transaction, owner: int, move: Transition) -> str | None:
-    """Why it is dead: if need be, what an earlier attempt has left."""
+    """Return the error of a dead execution: if need be, that of an earlier attempt."""
     if move.error is not None:
         return move.error
     return tx.execute(_ERROR, (owner, move.id.bytes)).fetchone()[0]
 
 
-# What every end writes. A success leaves no error behind; another end keeps an earlier one.
+# Every end writes these. A success leaves no error behind; another end keeps an earlier one.
 _END_SET: Final = """
 UPDATE execution
    SET state = ?, outcome = ?, failures = ?, crashes = ?, result = ?,
@@ -350,7 +350,7 @@ UPDATE execution
        reason = ?, started_at = ifnull(?, started_at), finished_at = ?,
        checkpoint = ifnull(?, checkpoint), lease = NULL, log = ?
 """
-# Whoever is tied to others, or is to be cancelled, is not found by this and is judged by itself.
+# This finds no execution that is tied to others or is to be cancelled; each is judged by itself.
 _END: Final = f"""
 {_END_SET}
  WHERE {FENCE} AND cancel_requested_at IS NULL AND gate IS NULL AND schedule IS NULL
@@ -370,7 +370,7 @@ def end_executions(tx: Transaction, owner: int, worker: bytes, moves: list[Trans
 
 
 def end_nodes(tx: Transaction, owner: int, worker: bytes, moves: list[Transition]) -> bool:
-    """The same for nodes: their runs are told together."""
+    """Make the same moves for nodes: their runs are notified together."""
     rows = [(*end_values(tx, move), *fence(owner, worker, move)) for move in moves]
     if tx.executemany(_END_NODES, rows).rowcount < len(moves):
         return False
@@ -380,7 +380,7 @@ def end_nodes(tx: Transaction, owner: int, worker: bytes, moves: list[Transition
 
 
 def end_values(tx: Transaction, move: Transition) -> Row:
-    """The values of _END_SET."""
+    """Return the values of _END_SET."""
     is_success = move.target is State.SUCCEEDED
     return (
         STATE_CODES[move.target],
@@ -401,7 +401,7 @@ def end_values(tx: Transaction, move: Transition) -> Row:
 def fence(
     owner: int, worker: bytes, move: Claimed | Transition | Report | NewLogPart | NewStep
 ) -> Row:
-    """The values of FENCE."""
+    """Return the values of FENCE."""
     return owner, move.id.bytes, move.attempt, move.lease.bytes, worker
 
 
@@ -436,13 +436,13 @@ def send_back(tx: Transaction, owner: int, worker: bytes, moves: list[Transition
 
 
 def log_values(tx: Transaction, move: Transition) -> Row:
-    """The values of the log's entry."""
+    """Return the values of the log's entry."""
     started_at = None if move.ran is None else tx.now - move.ran
     return OUTCOME_CODES[move.outcome], started_at, tx.now, move.error, move.log
 
 
 def return_values(tx: Transaction, move: Transition) -> Row:
-    """The values of _BACK_SET."""
+    """Return the values of _BACK_SET."""
     run_at = max(tx.now, tx.now + move.delay if move.at is None else move.at)
     state = move.target
     if state is State.QUEUED and run_at > tx.now:
@@ -466,7 +466,7 @@ SELECT n, state, attempt, lease, worker, outcome, cancel_requested_at, {LINKS}
 
 
 def apply_one(tx: Transaction, owner: int, worker: bytes, move: Transition) -> Verdict | None:
-    """Make one move, or say why not."""
+    """Make one move, or return the reason why not."""
     row = tx.execute(_LOOK, (owner, move.id.bytes)).fetchone()
     if row is None:
         return Verdict(move.id, move.attempt, Ruling.STALE)
@@ -524,7 +524,7 @@ UPDATE execution
 def report(
     tx: Transaction, tenant: str, *, worker: UUID, reports: Sequence[Report]
 ) -> list[tuple[UUID, int]]:
-    """Write what running tasks say; what they do not say stays."""
+    """Write the reports of running tasks; values that they omit stay."""
     owner = tx.names.tenant(tx, tenant)
     stale: list[tuple[UUID, int]] = []
     for position, new in enumerate(reports):
@@ -545,7 +545,7 @@ def report(
 def cancel(
     tx: Transaction, tenant: str, ids: Sequence[UUID]
 ) -> tuple[list[Cancellation], list[RunKey]]:
-    """Cancel executions; the answer has the runs that are to be continued."""
+    """Cancel executions; return the runs that are to be continued."""
     owner = tx.names.tenant(tx, tenant)
     return [cancel_execution(tx, owner, id) for id in ids], take_pending_runs(tx, owner)
 
@@ -632,7 +632,7 @@ def revive_one(tx: Transaction, owner: int, id: UUID, *, is_full: bool) -> Reviv
 
 
 def gate_reason(tx: Transaction, version: int, gate: int | None) -> str | None:
-    """The reason of what comes to a gate that it was given earlier."""
+    """Return the reason of an execution that comes to a gate that it was given earlier."""
     if gate is None:
         return None
     name = tx.names.gate_name(tx, gate)

@@ -109,7 +109,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 
 def record_steps(tx: Transaction, owner: int, worker: bytes, new: NewStep) -> Step | None:
-    """Put a step on record, if its worker holds the execution, and answer what is there now."""
+    """Record a step, if its worker holds the execution, and return the step on record now."""
     if new.attempt > checks.ATTEMPT_MAX:
         return None
     held = tx.execute(_HELD, fence(owner, worker, new)).fetchone()
@@ -159,7 +159,7 @@ SELECT {_EVENT} FROM event_key k JOIN event e ON e.number = k.number
 def earlier_event(
     tx: Transaction, owner: int, execution: int, span: tuple[Instant, Instant], wait: NewStep
 ) -> tuple[int, Event] | None:
-    """The first event that fits, came in time, and that no other wait of the execution got."""
+    """Return the first event that fits, came in time, and no other wait of the execution got."""
 
     def found() -> Iterator[tuple[int, Event]]:
         for place in places(wait.match, wait.id):
@@ -246,7 +246,7 @@ def event_of(row: Row) -> Event:
     )
 
 
-# What tasks said.
+# Logs of tasks.
 
 _WRITE_LOG: Final = f"""
 INSERT INTO log (execution, attempt, number, written_at, text)
@@ -288,7 +288,7 @@ def read_log(
 def expand(
     tx: Transaction, tenant: str, worker: UUID, claimed: Claimed, plan: Plan
 ) -> tuple[bool, list[RunKey]]:
-    """Start a claimed run; the answer has the runs that are to be continued."""
+    """Start a claimed run; return the runs that are to be continued."""
     owner = tx.names.tenant(tx, tenant)
     is_made = expand_run(tx, owner, worker.bytes, claimed, plan)
     return is_made, progress.take_pending_runs(tx)
@@ -312,7 +312,7 @@ _BEGIN: Final = "UPDATE execution SET worker = NULL, lease = NULL, started_at = 
 
 
 def expand_run(tx: Transaction, owner: int, worker: bytes, claimed: Claimed, plan: Plan) -> bool:
-    """Begin a run, if it still is in this worker's hands."""
+    """Start a run, if this worker still holds it."""
     row = tx.execute(_HELD_RUN, fence(owner, worker, claimed)).fetchone()
     if row is None:
         return False
@@ -336,7 +336,7 @@ SELECT e.tenant, e.id FROM run r JOIN execution e ON e.n = r.execution
 
 
 def find_pending_runs(tx: Transaction, limit: int) -> list[RunKey]:
-    """Runs in which something can be done now."""
+    """Return runs in which something can be done now."""
     found: list[RunKey] = tx.execute(_TODO, (limit,)).fetchall()
     return [*found, *progress.find_unblocked_runs(tx)][:limit]
 
@@ -375,7 +375,7 @@ def get_run(tx: Transaction, tenant: str, id: UUID) -> RunDetail | None:
     return RunDetail(read_run(id, tuple(columns)), tuple(nodes), finished_at)
 
 
-# Numbers rise by one with each attempt: what is older than the newest is not even read.
+# Numbers rise by one with each attempt: rows older than the newest are not even read.
 _ATTEMPTS: Final = """
 SELECT e.id, a.attempt, a.outcome, a.worker, a.started_at, a.ended_at
   FROM execution r CROSS JOIN node ON node.run = r.n AND node.of IS NULL

@@ -84,7 +84,7 @@ _STATE: Final = "SELECT state FROM worker WHERE tenant = ? AND id = ?"
 
 
 def check_alive(tx: Transaction, owner: int, worker: UUID) -> int:
-    """The state of a worker that may act; a dead one learns here that it is."""
+    """Return the state of a worker that may act; a dead worker learns here that it is dead."""
     row = tx.execute(_STATE, (owner, worker.bytes)).fetchone()
     if row is None or row[0] == DEAD:
         raise LeaseLost(f"worker {worker} is not alive here; start again as a new worker")
@@ -118,7 +118,7 @@ SELECT lease FROM execution WHERE state = 5 AND worker = ? AND lease > ? ORDER B
 
 
 def held_leases(tx: Transaction, worker: bytes) -> set[bytes]:
-    """The claims that a worker still has something of."""
+    """Return the claims under which a worker still holds executions."""
     found: set[bytes] = set()
     lease = b""
     while row := tx.execute(_NEXT_LEASE, (worker, lease)).fetchone():
@@ -149,13 +149,13 @@ UPDATE execution
 
 
 def hand_back(tx: Transaction, owner: int, worker: bytes, leases: set[bytes]) -> int:
-    """Give back what is unfinished under these leases, uncharged; end what was to be cancelled."""
+    """Hand back unfinished executions of leases, uncharged; end those that were to be cancelled."""
     count = 0
     for lease in leases:
         held = worker, lease, owner
         tx.execute(_LOG, (tx.now, *held))
         count += tx.execute(_BACK, (tx.now, *held)).rowcount
-        # What is still there has been asked to end.
+        # The remaining executions have been asked to end.
         links = tx.execute(_LINKS, held).fetchall()
         count += tx.execute(_CANCEL, (tx.now, *held)).rowcount
         for n, *row in links:
@@ -199,7 +199,7 @@ SELECT tenant, id, renewed_at, lease_until FROM worker WHERE state <= 2 AND leas
 
 
 def mark_dead(tx: Transaction, since: Instant, not_after: Instant, record_every: Seconds) -> None:
-    """Mark workers whose lease has ended in watched time as dead, and record the watch."""
+    """Mark workers as dead if their lease has ended in watched time, and record the watch."""
     row = tx.execute(_WATCHED).fetchone()
     known, is_even = Watch.from_json(row and row[0]), tx.now <= not_after
     watch = known.seen(tx.now, since=since, every=record_every) if is_even else UNWATCHED
@@ -224,7 +224,7 @@ SELECT EXISTS (SELECT 1 FROM execution WHERE state = 4)
 
 
 def find_lost(tx: Transaction, limit: int) -> Losses:
-    """List what the dead still hold."""
+    """List the executions that dead workers still hold."""
     found: list[Lost] = []
     for owner, worker, sole, renewed_at, is_excused in tx.execute(_DEAD).fetchall():
         rows = tx.execute(_LOST, (worker, owner, limit - len(found))).fetchall()
