@@ -56,9 +56,9 @@ from daybell.store.wakeups import Signal
 # Nodes of runs as rows.
 #
 # A run may have tens of thousands, and each is written three times: when it is made, started and
-# ended. So a row is short, and is found by its number. The two common changes write what they
-# change and nothing else, many rows in one statement. Texts that many nodes have in common are
-# kept once, in `node_text`.
+# ended. So a row is short, and is found by its number. The two common changes write only the
+# columns that they change, many rows in one statement. Texts that many nodes share are stored
+# once, in `node_text`.
 
 NODE_COLUMNS: Final = """
 n, label, place, state, rule, total, succeeded, failed, skipped, told, is_wanted, is_map, of,
@@ -72,7 +72,7 @@ _TEXTS: Final = "SELECT n, text FROM node_text WHERE n IN (SELECT value FROM jso
 
 
 def read_texts(tx: Transaction, numbers: Iterable[int]) -> dict[int, str]:
-    """Texts by their number."""
+    """Return texts by their number."""
     wanted = msgspec.json.encode(list(numbers)).decode()
     return dict(tx.execute(_TEXTS, (wanted,)).fetchall())
 
@@ -86,7 +86,7 @@ def _edges(text: str) -> Edges:
 
 
 def read_nodes(tx: Transaction, rows: Sequence[Row]) -> list[Node]:
-    """Nodes from NODE_COLUMNS."""
+    """Read nodes from NODE_COLUMNS."""
     executions = iter(uuids([row[_EXECUTION] for row in rows if row[_EXECUTION] is not None]))
     edges: dict[int | None, Edges] = {None: ()}
     numbers = {row[_EDGES] for row in rows} - {None}
@@ -94,7 +94,7 @@ def read_nodes(tx: Transaction, rows: Sequence[Row]) -> list[Node]:
         edges |= {n: _edges(text) for n, text in read_texts(tx, numbers).items()}
     nodes: list[Node] = []
     for row in rows:
-        # By position is not possible, and what is named takes time: see what is usual.
+        # Positional arguments are not possible, and named ones take time: check for the usual case.
         execution = None if row[_EXECUTION] is None else next(executions)
         if row[11] or row[15] is not None or row[13] is not None or row[14] is not None:
             nodes.append(_read_all(row, execution, edges[row[_EDGES]]))
@@ -117,7 +117,7 @@ def read_nodes(tx: Transaction, rows: Sequence[Row]) -> list[Node]:
 
 
 def _read_all(row: Row, execution: Any, edges: Edges) -> Node:
-    """A node that has begun to make items, or has ended."""
+    """Read a node that has begun to make items, or has ended."""
     return Node(
         label=row[1],
         order=row[2],
@@ -147,7 +147,7 @@ _INSERT_TEXTS: Final = Bulk("INSERT INTO node_text (n, run, text) VALUES", "(?, 
 
 
 class _Texts:
-    """Gives numbers to texts, to equal ones the same."""
+    """Table that gives numbers to texts; equal texts get the same number."""
 
     def __init__(self, tx: Transaction) -> None:
         (self._last,) = tx.execute(_TEXTS_SO_FAR).fetchone()
@@ -185,7 +185,7 @@ _LAST: Final = "SELECT ifnull(max(n), 0) FROM node"
 
 
 def insert_nodes(tx: Transaction, run: int, new: Sequence[NewNode]) -> Rows:
-    """Keep new nodes, as they are before anything has happened to them but a start."""
+    """Store new nodes, to which nothing has happened yet but a start."""
     rows: Rows = {}
     if not new:
         return rows
@@ -260,7 +260,7 @@ def update_nodes(
     rows: Rows,
     known: Rows,
 ) -> None:
-    """Keep what has changed of nodes, which were read from these rows, and remember it."""
+    """Store the changes of nodes, which were read from these rows, and remember them."""
     started, ended = Groups(), Groups()
     others: list[Node] = []
     for node in changed:
@@ -272,7 +272,7 @@ def update_nodes(
             started[counts] += n, execution.bytes
             is_over = False
         elif execution is not None and node.finished_at is not None:
-            # What its parents did was written when it was started.
+            # The counts of its parents were written when it was started.
             is_over = not node.has_to_tell
             is_todo = 0 if is_over else 1
             how = NODE_CODES[node.state], node.told, is_todo, node.finished_at, node.reason
@@ -293,7 +293,7 @@ def update_nodes(
 def update_all_of(
     tx: Transaction, run: int, nodes: Iterable[Node], results: dict[str, str]
 ) -> None:
-    """Keep all that can change of nodes."""
+    """Store all columns of nodes that can change."""
     values: list[Any] = []
     for node in nodes:
         values += (node.label, *_changing_values(node, tx.now), results.get(node.label))
@@ -321,7 +321,7 @@ def _changing_values(node: Node, now: Instant) -> Row:
     )
 
 
-# Runs and their nodes as rows, and what is asked about them while they go on.
+# Runs and their nodes as rows, and the queries about them while they go on.
 
 RUN_COLUMNS: Final = """
 r.total, r.unended, r.running, r.ready, r.lost_leaves, r.max_running, r.fail_fast, r.is_todo,
@@ -407,7 +407,7 @@ SELECT label, result FROM node
 
 
 class RunRows:
-    """The rows of one run: answers what is asked about its nodes, and writes what has changed."""
+    """The rows of one run: they answer queries about its nodes, and write the changes."""
 
     def __init__(self, tx: Transaction, n: int) -> None:
         self._tx = tx
@@ -416,7 +416,7 @@ class RunRows:
         self._rows: Rows = {}  # that are in hand
 
     def answer(self, ask: RunQuery) -> Any:
-        """What the file knows of a run's nodes."""
+        """Answer a query about a run's nodes from the file."""
         n, execute = self._n, self._tx.execute
         match ask:
             case ReadNodes(labels):
@@ -439,7 +439,7 @@ class RunRows:
                 return dict(execute(_ITEM_RESULTS, (n, group, group, group)).fetchall())
 
     def all(self) -> list[Node]:
-        """All nodes and items."""
+        """Return all nodes and items."""
         return self._nodes(_ALL, self._n)
 
     def _by_label(self, labels: Sequence[str]) -> list[Node]:
@@ -462,7 +462,7 @@ class RunRows:
         return [self._rows[row[1]][2] for row in rows]
 
     def _specs(self, labels: tuple[str, ...]) -> dict[str, tuple[str, str | None]]:
-        """Of nodes that were read before, as all are that can be started."""
+        """Return the specs of nodes that were read before, as all are that can be started."""
         numbers = {label: self._rows[label][1] for label in labels}
         texts = read_texts(self._tx, set(numbers.values()))
         items = _json([label for label in labels if label[-1] == "]"])
@@ -470,7 +470,7 @@ class RunRows:
         return {label: (texts[spec], inputs.get(label)) for label, spec in numbers.items()}
 
     def write(self, step: Advance, *, is_todo: bool) -> None:
-        """Keep what has changed of a run and its nodes."""
+        """Store the changes of a run and its nodes."""
         tx, n, run = self._tx, self._n, step.run
         if step.new:
             self._known |= insert_nodes(tx, n, step.new)
@@ -488,15 +488,15 @@ def _json(labels: Sequence[str]) -> str:
     return msgspec.json.encode(labels).decode()
 
 
-# How runs of workflows go on, in the transaction that has ended some of their nodes.
+# Progress of workflow runs, in the transaction that has ended some of their nodes.
 #
-# Ends are collected in the transaction and told at the end of the operation, so that a batch of
-# reports drives each run once. So are runs inside others that are to be stopped: however deep
-# they are, one loop stops them.
+# Ends are collected in the transaction and reported at the end of the operation, so that a batch
+# of reports advances each run once. The same holds for runs inside others that are to be stopped:
+# however deep they are, one loop stops them.
 
 
 class LockedRun(NamedTuple):
-    """A run in hand, with what its nodes have of it."""
+    """A run in hand, with the values that its nodes inherit."""
 
     owner: int
     n: int
@@ -519,7 +519,7 @@ SELECT e.n, e.job, e.version, e.lane, e.priority, e.scheduled_for, {RUN_COLUMNS}
 
 
 def find_open_run(tx: Transaction, key: RunKey) -> LockedRun | None:
-    """A run that has begun and has not ended. Before it begins again, it can only be stopped."""
+    """Return a run that has begun and has not ended. Before a restart, it can only be stopped."""
     row = tx.execute(_FIND, key).fetchone()
     if row is None:
         return None
@@ -538,7 +538,7 @@ SELECT count(*) FROM around
 
 
 def start_run(tx: Transaction, key: RunKey, n: int, plan: Plan) -> None:
-    """Keep the nodes of a run that begins, and start the first."""
+    """Store the nodes of a run that begins, and start the first."""
     if not has_run(tx, n):  # or it begins again
         (around,) = tx.execute(_AROUND, (n, key[0])).fetchone()
         run_driver.check_level(around + 1)
@@ -555,8 +555,8 @@ def has_run(tx: Transaction, n: int) -> bool:
 
 
 def settle_runs(tx: Transaction) -> None:
-    """Stop runs that are to be stopped, so many, and let runs know which of their nodes have ended.
-    The rest is marked in their rows, and left to the next transaction.
+    """Stop a bounded number of runs that are to be stopped, and notify runs of the ends of their
+    nodes. The rest is marked in their rows, and left to the next transaction.
     """
     room = STOPS_MAX
     while tx.stops or tx.ended:
@@ -571,8 +571,8 @@ def settle_runs(tx: Transaction) -> None:
 
 
 def take_pending_runs(tx: Transaction, owner: int | None = None) -> list[RunKey]:
-    """The same at the end of an operation; answers the runs in which there is more to do. If it has
-    ended executions of `owner`, runs of that tenant may have got room to go on.
+    """Settle runs at the end of an operation; return the runs in which there is more to do. If the
+    operation has ended executions of `owner`, runs of that tenant may have room to go on.
     """
     settle_runs(tx)
     todo, tx.todo = tx.todo, {}
@@ -589,7 +589,7 @@ SELECT e.tenant, e.id FROM run r JOIN execution e ON e.n = r.execution WHERE r.i
 
 
 def find_unblocked_runs(tx: Transaction) -> list[RunKey]:
-    """Runs that have waited for room in their tenant's quota, and for which there is some now."""
+    """Return runs that have waited for room in their tenant's quota and have room now."""
     keys: list[RunKey] = tx.execute(_BLOCKED).fetchall()
     room = {owner: queued_room(tx, owner) for owner in {owner for owner, _ in keys}}
     return [key for key in keys if room[key[0]] > 0]
@@ -603,7 +603,7 @@ def advance_run(
     parts: int = 1,
     just_note: bool = False,
 ) -> None:
-    """Do a bounded part of what can be done in a run, or so many at once."""
+    """Do a bounded part of the work of a run, or `parts` of them at once."""
     tx.todo.pop(key, None)
     held = find_open_run(tx, key)
     if held is None:
@@ -651,8 +651,8 @@ VALUES""",
 
 
 def start_nodes(tx: Transaction, run: LockedRun, starts: Sequence[Start]) -> list[NodeEnd]:
-    """Create executions of nodes; answers the ends of those whose job is gone. They pass no gate:
-    the run has passed its own.
+    """Create executions of nodes; return the ends of nodes without a job, because it is gone. They
+    pass no gate: the run has passed its own.
     """
     groups = Groups()
     gone: list[NodeEnd] = []
@@ -674,7 +674,7 @@ def start_nodes(tx: Transaction, run: LockedRun, starts: Sequence[Start]) -> lis
 
 
 def _shared(tx: Transaction, run: LockedRun, start: Start) -> tuple[Any, ...]:
-    """The values of _START that executions have in common. Raises JobNotFound."""
+    """Return the values of _START that executions share. Raises JobNotFound."""
     way = find_node_template(tx, run, start)
     return (
         run.owner,
@@ -692,7 +692,7 @@ def _shared(tx: Transaction, run: LockedRun, start: Start) -> tuple[Any, ...]:
 
 
 class NodeTemplate(NamedTuple):
-    """What executions of nodes of a kind have in common."""
+    """The values that executions of nodes of a kind share."""
 
     job: int
     version: int
@@ -702,7 +702,7 @@ class NodeTemplate(NamedTuple):
 
 
 def find_node_template(tx: Transaction, run: LockedRun, start: Start) -> NodeTemplate:
-    """Raises JobNotFound."""
+    """Return the template of a node's executions. Raises JobNotFound."""
     if start.job is None:
         version = tx.names.version(tx, run.version)
         queue, priority, expires = tx.names.lane_row(tx, run.lane).queue, run.priority, None
@@ -724,7 +724,7 @@ _LINKS: Final = f"SELECT {LINKS} FROM execution WHERE n = ?"
 
 
 def end_run(tx: Transaction, n: int, how: RunEnd) -> None:
-    """The last node has ended, and with it the run."""
+    """End a run, because its last node has ended."""
     links = ExecutionLinks(*tx.execute(_LINKS, (n,)).fetchone())
     state, outcome = STATE_CODES[how.state], OUTCOME_CODES[run_driver.OUTCOMES[how.state]]
     tx.execute(_END_RUN, (state, outcome, how.result, how.error, how.reason, tx.now, n))
@@ -735,8 +735,8 @@ _STOP: Final = "UPDATE run SET stopping = 'cancel', is_todo = 1 WHERE execution 
 
 
 def stop_run(tx: Transaction, key: RunKey, n: int) -> None:
-    """Cancel all that is not over in a run, as soon as things are settled. It ends with the last
-    of it.
+    """Cancel the unfinished nodes of a run, as soon as runs are settled. The run ends with the
+    last of them.
     """
     tx.execute(_STOP, (n,))
     tx.stops[key] = None
@@ -756,7 +756,7 @@ RETURNING id, node, started_at
 
 
 def cancel_nodes(tx: Transaction, key: RunKey) -> list[NodeEnd]:
-    """End nodes that wait to be claimed, so many; ask those that run to end."""
+    """End a bounded number of nodes that wait to be claimed; ask those that run to end."""
     requested = tx.execute(_REQUEST, (tx.now, *key)).fetchall()
     for n, id, is_run in requested:
         if is_run:
@@ -770,12 +770,12 @@ def cancel_nodes(tx: Transaction, key: RunKey) -> list[NodeEnd]:
 
 
 # Parts of a run that are done as one. A part takes less than ten milliseconds, and a commit may
-# take as long; whoever else wants to write waits for both.
+# take as long; other writers wait for both.
 TOGETHER: Final = 4
 
 
 def continue_run(tx: Transaction, key: RunKey, parts: int = 1) -> list[RunKey]:
-    """Do so many parts of it in a transaction of its own; answers the runs in which there is more
+    """Do `parts` parts of a run in a transaction of its own; return the runs in which there is more
     to do: this one, those inside it, or those around it.
     """
     advance_run(tx, key, parts=parts)

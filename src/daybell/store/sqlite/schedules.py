@@ -50,11 +50,11 @@ from daybell.store.sqlite.gates import (
 from daybell.store.sqlite.transaction import Row, Transaction, shown_state, uuid_or_none
 from daybell.store.wakeups import Signal
 
-# Firing: a cursor goes on, its ticks are recorded, their executions created, as one.
+# Firing: a cursor advances, its ticks are recorded, their executions are created, all as one.
 
 
 class FiredSchedule(NamedTuple):
-    """A firing that was first, with those of its ticks that are new."""
+    """A firing that was first, with its new ticks."""
 
     owner: int
     id: bytes  # of the schedule; made once
@@ -78,16 +78,16 @@ UPDATE schedule
 
 
 def fire(tx: Transaction, firings: Sequence[Firing]) -> list[bool]:
-    """Advance each schedule whose cursor still is where the caller saw it.
+    """Advance each schedule if its cursor still is where the caller saw it.
 
-    Nobody else writes meanwhile. So the cursors are looked at first, and each schedule is written
-    once, when it is known what became of its ticks.
+    There is one writer at a time. So the cursors are checked first, and each schedule is written
+    once, when the results of its ticks are known.
     """
     answers: list[bool] = []
     made: list[FiredSchedule] = []
     creations: dict[str, tuple[int, Creation]] = {}
     meters: dict[str, Meter] = {}
-    moved: set[bytes] = set()  # and not written yet
+    moved: set[bytes] = set()  # not written yet
     for firing in firings:
         if firing.tenant not in creations:
             found = tx.execute(_TENANT, (firing.tenant,)).fetchone()
@@ -97,7 +97,7 @@ def fire(tx: Transaction, firings: Sequence[Firing]) -> list[bool]:
                 meters[firing.tenant] = Meter(tx, owner)
         owner, creation = creations[firing.tenant]
         id = firing.schedule.bytes
-        if id in moved:  # it is to be seen where the one before has put it
+        if id in moved:  # it must be read where the firing before has put it
             made = write_firings(tx, made, creations)
             moved.clear()
         answers.append(can_advance(tx, owner, id, firing))
@@ -113,7 +113,7 @@ def fire(tx: Transaction, firings: Sequence[Firing]) -> list[bool]:
 
 
 def can_advance(tx: Transaction, owner: int, id: bytes, firing: Firing) -> bool:
-    """Whether the cursor is where the caller saw it, and no range of his would be lost."""
+    """Return True if the cursor is where the caller saw it, and no range of the firing is lost."""
     if tx.execute(_STANDS_AT, (owner, id, firing.expect)).fetchone() is None:
         return False
     missed = [(owner, id, tick.at) for tick in firing.missed]
@@ -123,7 +123,7 @@ def can_advance(tx: Transaction, owner: int, id: bytes, firing: Firing) -> bool:
 def write_firings(
     tx: Transaction, made: Sequence[FiredSchedule], creations: dict[str, tuple[int, Creation]]
 ) -> list[FiredSchedule]:
-    """Write these down; what is left to be written is nothing."""
+    """Write these firings; return the rest to be written, which is empty."""
     created = {name: creation.finish() for name, (_, creation) in creations.items()}
     for one in made:
         for tick in one.ticks:
@@ -141,7 +141,7 @@ _NOT_BEGUN: Final = f"SELECT n, {LINKS} FROM execution WHERE tenant = ? AND id =
 
 
 def skip_tick(tx: Transaction, owner: int, id: UUID, reason: str | None) -> None:
-    """Skip the execution of a tick that a rule said no to, whatever it waits for: its job may
+    """Skip the execution of a tick that a rule has excluded, regardless of its wait: its job may
     depend on nothing by now.
     """
     row = tx.execute(_NOT_BEGUN, (owner, id.bytes)).fetchone()
@@ -159,7 +159,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
 def record_ticks(
     tx: Transaction, owner: int, schedule: bytes, firing: Firing, creation: Creation
 ) -> list[Tick]:
-    """Keep the ticks that are not on record, and create their executions; answer which."""
+    """Record the ticks that are not on record, and create their executions; return these ticks."""
     new_ticks: list[Tick] = []
     for tick in firing.ticks:
         new = tick.execution
@@ -192,8 +192,8 @@ UPDATE schedule SET next_at = ? + delay
 def count_ticks(
     tx: Transaction, advance: FiredSchedule, created: dict[UUID, Enqueued]
 ) -> tuple[Row, bool]:
-    """Count what became of the ticks: the values of _ADVANCE. Second: whether nothing came of them
-    whose end could start a fixed delay, so that it has to begin anew.
+    """Count the results of the ticks: return the values of _ADVANCE. Second: True if they have left
+    no execution that could start a fixed delay with its end, so that the delay has to start anew.
     """
     firing = advance.firing
     last_at: Instant | None = None
@@ -216,7 +216,7 @@ def count_ticks(
     if fired < sum(tick.execution is not None for tick in firing.ticks):
         next_at, is_over = firing.if_refused_at or next_at, False
     elif is_over:
-        next_at = None  # whatever was planned: it has ended
+        next_at = None  # regardless of the plan: the schedule has ended
     counts = fired, last_at, skipped, missed
     moved_at = max(tx.now, firing.planned_at)
     row = next_at, int(is_over), *counts, advance.owner, advance.id, moved_at
@@ -230,7 +230,7 @@ UPDATE tick SET execution = ?, decision = ?, reason = ?
 
 
 def correct_tick(tx: Transaction, advance: FiredSchedule, tick: Tick, answer: Enqueued) -> Decision:
-    """Put on record that the overlap rule said no, or who holds the key; answer the decision."""
+    """Record a refusal by the overlap rule, or the holder of the key; return the decision."""
     decision, reason = tick.decision, tick.reason
     if answer.skipped:
         decision, reason = Decision.SKIPPED, OVERLAP
@@ -239,7 +239,7 @@ def correct_tick(tx: Transaction, advance: FiredSchedule, tick: Tick, answer: En
     return decision
 
 
-# Of the columns that `read_schedule` reads.
+# Selects the columns that `read_schedule` reads.
 SCHEDULE_SQL: Final = """
 SELECT s.tenant, s.id, j.name, s.rule, s.next_at, s.name, s.args, s.misfire, s.delay, s.is_reboot,
        s.is_declared, s.is_paused, s.last_at, s.succeeded_for, s.fired, s.skipped, s.missed,
@@ -298,7 +298,7 @@ def write_schedules(
     by_definition: bool = False,
 ) -> None:
     """Create or replace schedules of a job, which are paused with it; their counts stay. With a
-    definition, one that says the same as before keeps its cursor, too.
+    definition, a schedule that is the same as before keeps its cursor, too.
     """
     (is_paused,) = tx.execute(_IS_PAUSED, (job,)).fetchone()
     rows = [
@@ -333,7 +333,7 @@ _DECLARED: Final = "SELECT id FROM schedule WHERE job = ? AND is_declared = 1"
 def declare_schedules(
     tx: Transaction, owner: int, job: int, schedules: Iterable[NewSchedule]
 ) -> None:
-    """Let these take the place of the schedules that came with an earlier definition."""
+    """Replace the schedules that came with an earlier definition by these."""
     new = {schedule.id.bytes: schedule for schedule in schedules}
     for (id,) in tx.execute(_DECLARED, (job,)).fetchall():
         if id not in new:
@@ -348,7 +348,7 @@ _DUE_SCHEDULES: Final = f"""
 {SCHEDULE_SQL} WHERE s.next_at <= ? AND (s.next_at, s.id) > (?, ?) AND {_UPCOMING}
  ORDER BY s.next_at, s.id LIMIT ?
 """
-# Whatever comes after those that were found: one more that is due, or the first that is not.
+# The cursor after those that were found: one more that is due, or the first that is not.
 _NEXT: Final = f"""
 SELECT s.next_at FROM schedule s WHERE (s.next_at, s.id) > (?, ?) AND {_UPCOMING}
  ORDER BY s.next_at, s.id LIMIT 1 OFFSET ?
@@ -376,8 +376,8 @@ def list_schedules(
 
 
 BY_NEXT: Final = "FROM schedule s INDEXED BY schedule_next"
-# Walks of `schedule_next`. SQLite compares no row with an index of expressions: what is as late as
-# the last page ended comes first.
+# Walks of `schedule_next`. SQLite compares no row with an index of expressions: schedules as
+# late as the end of the last page come first.
 _JOB_SCHEDULES: Final = f"""
 {SCHEDULE_SQL.replace("FROM schedule s", BY_NEXT)}
  WHERE s.job = ? AND s.is_declared = ? AND ifnull(s.next_at, 9e999) {{than}}
@@ -431,7 +431,7 @@ def due_schedules(
 def next_cursor(
     tx: Transaction, at: Instant | None = -inf, id: bytes = b"", *, skip: int = 0
 ) -> Instant | None:
-    """The earliest cursor after this place, once so many are left out."""
+    """Return the earliest cursor after this place, once so many are left out."""
     row = tx.execute(_NEXT, (at, id, skip)).fetchone()
     return row[0] if row else None
 
@@ -458,7 +458,7 @@ UPDATE schedule SET next_at = ? + delay, moved_at = ?
 
 
 def rearm_schedules(tx: Transaction, limit: int) -> int:
-    """Start fixed delays that wait for an end which will not come."""
+    """Start fixed delays that wait for an end that will not come."""
     rearmed = tx.execute(_REARM, (tx.now, tx.now, limit)).rowcount
     if rearmed:
         tx.signals.add(Signal.SCHEDULES)
@@ -498,7 +498,7 @@ UPDATE schedule SET next_at = ?, moved_at = ?, missed = missed - ? WHERE tenant 
 
 
 def turn_back(tx: Transaction, turns: Sequence[ScheduleRewind]) -> list[bool]:
-    """Set back cursors that still are where the caller saw them."""
+    """Set back cursors that are still where the caller saw them."""
     answers: list[bool] = []
     for turn in turns:
         key = tx.names.tenant(tx, turn.tenant), turn.schedule.bytes
@@ -580,7 +580,7 @@ def list_occurrences(
     ]
 
 
-# Jobs that depend on jobs: what waits, and how the others stand.
+# Jobs that depend on jobs: the waiting executions, and the states of the other jobs.
 
 
 _SCHEDULES: Final = f"""
@@ -631,10 +631,10 @@ def find_job(tx: Transaction, tenant: str, name: str) -> int | None:
     return row[0] if row else None
 
 
-# Skipped by the job's overlap rule is what does not count; another execution was in its way.
+# An execution skipped by the job's overlap rule does not count; another one was in its way.
 _COUNTS: Final = f"state > 5 AND node IS NULL AND NOT (state = 9 AND reason IS '{OVERLAP}')"
-# There is no index by end for what has succeeded: everybody would pay for it. So the newest are
-# looked at, and the rest only if asked for. What has failed is found by its end.
+# No index has successes by end: every execution would pay for it. So the newest are checked, and
+# the rest only on request. Failures are found by their end.
 _SUCCEEDED: Final = """
 SELECT finished_at, id, state FROM (
     SELECT finished_at, id, state FROM execution
@@ -674,10 +674,10 @@ def _ended_since(
     )
 
 
-# When it was to begin. Once an attempt has ended, only its creation tells.
+# The time at which it was to start. Once an attempt has ended, only its creation shows that.
 _DUE: Final = "ifnull(scheduled_for, iif(attempt = 1, run_at, created_at))"
-# Due at another time than that of its creation. Only these are in the index by due time, so what
-# is enqueued to run at once does not pay for it. In this text the index has them, see 0010.
+# Due at another time than that of its creation. Only these are in the index by due time, so that
+# an execution enqueued to run at once does not pay for it. The index has this text, see 0010.
 _TIMED: Final = "(scheduled_for IS NOT NULL OR attempt = 1 AND run_at > created_at)"
 _LATEST_TIMED: Final = f"""
 SELECT {_DUE} AS due, id, state FROM execution INDEXED BY execution_due
