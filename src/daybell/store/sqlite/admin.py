@@ -61,7 +61,7 @@ from daybell.errors import (
 from daybell.store.sqlite.catalog import launch, read_job
 from daybell.store.sqlite.transaction import Transaction, read_head
 
-# Of the columns that `read_key` reads.
+# Selects the columns that `read_key` reads.
 _KEYS: Final = """
 SELECT k.id, t.name, k.name, k.role, k.hint, k.kind, k.parent, k.created_at, k.created_by,
        min(ifnull(k.expires_at, p.expires_at), ifnull(p.expires_at, k.expires_at)), k.used_at,
@@ -205,7 +205,7 @@ _ADD_TENANT: Final = """
 INSERT INTO tenant (name, created_at, jobs_max, queued_max, per_minute_max, running_max)
 VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
 """
-# One that has this quota already is not written, and nothing of it is on record.
+# A quota that the tenant has already is not written, and leaves nothing on record.
 _SET_QUOTA: Final = "UPDATE tenant SET {0} = ?2 WHERE n = ?1 AND {0} IS NOT ?2"
 
 
@@ -351,7 +351,7 @@ def read_entry(tenant: str, row: Any) -> AuditEntry:
 # Secrets, sealed, and templates.
 
 
-# Of the columns that `read_secret` reads.
+# Selects the columns that `read_secret` reads.
 _SECRETS: Final = "SELECT name, key_id, version, created_at, updated_at, author FROM secret"
 _SET_SECRET: Final = """
 INSERT INTO secret (tenant, name, version, key_id, author, created_at, updated_at, sealed)
@@ -424,7 +424,7 @@ def read_secret(tenant: str, row: Any) -> Secret:
     )
 
 
-# Of the columns that `read_template` reads.
+# Selects the columns that `read_template` reads.
 _TEMPLATES: Final = """
 SELECT name, definition, version, created_at, updated_at, author FROM template
 """

@@ -23,7 +23,7 @@ from daybell.store.sqlite.schedules import declare_schedules
 from daybell.store.sqlite.transaction import Transaction
 from daybell.store.wakeups import Signal
 
-# Of the columns that `read_job` reads.
+# Selects the columns that `read_job` reads.
 JOB_SQL: Final = """
 SELECT j.id, v.version, v.definition, v.created_at, v.author, v.n = j.version, j.paused_at,
        j.pause_note
@@ -61,7 +61,7 @@ _SET_END: Final = "UPDATE job SET over_at = ?, unused_at = NULL WHERE n = ?"
 
 
 def define(tx: Transaction, owner: int, tenant: str, new: NewJob) -> Job:
-    """Store one definition, if it is new, and answer the version that is current then."""
+    """Store a definition, if it is new, and return the version that is current then."""
     text = check_definition(new.definition)
     name = new.definition.name
     found = tx.execute(_FIND, (owner, name)).fetchone()
@@ -99,7 +99,7 @@ _SET_CURRENT: Final = "UPDATE job SET version = ?, user_id = ?, words = ? WHERE 
 
 
 def add_version(tx: Transaction, job: int, version: int, text: str, new: NewJob) -> None:
-    """Keep a definition as the current version of a job."""
+    """Store a definition as the current version of a job."""
     cursor = tx.execute(_ADD_VERSION, (job, version, text, new.author, tx.now))
     current = (cursor.lastrowid, new.definition.user_id, new.definition.words, job)
     tx.execute(_SET_CURRENT, current)
@@ -197,7 +197,7 @@ def list_versions(
 def page_of(
     tenant: str, rows: Iterable[Any], limit: int, *, cursor: Callable[[Job], str]
 ) -> Page[Job]:
-    """A page of jobs, whose rows are read as far as they fit."""
+    """Return a page of jobs. Only the rows that fit are read."""
     sized = ((read_job(tenant, row), bytes_of(row[2])) for row in rows)
     page = cut_page(sized, limit, size=lambda one: one[1], cursor=lambda one: cursor(one[0]))
     return Page(items=tuple(job for job, _ in page.items), next_cursor=page.next_cursor)
@@ -219,7 +219,7 @@ def delete_job(tx: Transaction, tenant: str, name: str, *, expect: int | None = 
 
 
 def mark_deleted(tx: Transaction, job: int) -> None:
-    """Let a job fire and be enqueued no more."""
+    """Stop a job from firing and from being enqueued."""
     tx.execute(_DELETE_JOB, (tx.now, job))
     tx.execute("DELETE FROM schedule WHERE job = ?", (job,))
     tx.names.job_changed()

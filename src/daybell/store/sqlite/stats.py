@@ -74,7 +74,7 @@ def fold_ends(tx: Transaction, limit: int) -> bool:
 
 
 def _key(row: Row) -> Row:
-    """The parts of an end that the statistics tell apart."""
+    """Return the parts of an end that the statistics tell apart."""
     _, tenant, job, queue, is_final, state, created_at, run_at, outcome, started_at, ended_at = row
     if started_at is None:
         started = run = delay = None

@@ -61,10 +61,10 @@ from daybell.store.sqlite.stats import remove_stats
 from daybell.store.sqlite.transaction import Bulk, Transaction
 from daybell.store.wakeups import Signal
 
-# Who does what one node should do, and what is due when nobody was there before.
+# The elected leader of a role, and the schedules that are due if no process was there before.
 
-# Those who have asked have rows here, too, named after them, with epoch 0; `renewed_at` is since
-# when they have been up. Of a leadership, it is until when somebody was there without a break.
+# Candidates have rows here, too, named after them, with epoch 0; their `renewed_at` is the start
+# of their uptime. Of a leadership, it is until when a process was there without a break.
 _SEAT: Final = "SELECT holder, epoch, until, renewed_at FROM leader WHERE name = ?"
 _PRESENT: Final = """
 SELECT holder, renewed_at, until FROM leader WHERE epoch = 0 AND substr(name, 1, length(?1)) = ?1
@@ -117,7 +117,7 @@ def put_seat(tx: Transaction, seat: LeadershipRecord) -> None:
 
 
 def list_presences(tx: Transaction, name: str) -> dict[UUID, Presence]:
-    """Who has asked for a leadership and said since when he has been up."""
+    """Return the candidates of a leadership, each with the time since when it has been up."""
     rows = tx.execute(_PRESENT, (presence_name(name),))
     return {UUID(bytes=holder): Presence(since, until) for holder, since, until in rows}
 
@@ -126,7 +126,7 @@ _REBOOT: Final = "UPDATE schedule SET next_at = ? WHERE is_reboot = 1"
 
 
 def reboot(tx: Transaction) -> None:
-    """Nobody was there before: what waits for that is due."""
+    """Make reboot schedules due: no process was there before."""
     if tx.execute(_REBOOT, (tx.now,)).rowcount:
         tx.signals.add(Signal.SCHEDULES)
 
@@ -137,7 +137,7 @@ _LEAVE: Final = "DELETE FROM leader WHERE name = ? AND epoch = 0"
 def resign(tx: Transaction, name: str, *, holder: UUID) -> None:
     seat = find_seat(tx, name)
     if seat is not None:
-        # It stays, so that the epoch goes on rising, and it is known how long somebody was there.
+        # It stays, so that the epoch goes on rising, and it is known how long a process was there.
         put_seat(
             tx, release_leadership(seat, holder, list_presences(tx, name).get(holder), now=tx.now)
         )
@@ -159,7 +159,7 @@ def list_leaders(tx: Transaction) -> list[Leadership]:
 REMOVED_MAX: Final = 2000  # rows of a sort in one transaction: some 30 ms, so that claims go on
 JOBS_MAX: Final = 100  # jobs looked at in one transaction
 ROUNDS_MAX: Final = 5  # transactions of one call
-LEASE_KEPT_SECONDS: Final = 3600.0  # nobody asks again for a claim that is so old
+LEASE_KEPT_SECONDS: Final = 3600.0  # no worker asks again for a claim that is so old
 ROOM_BYTES_LEAST: Final = 1 << 30
 WAL_BYTES_MOST: Final = 1 << 28
 
@@ -261,7 +261,7 @@ def read_policies(tx: Transaction, policy: Retention) -> KeepPolicies:
 def remove(
     tx: Transaction, policy: Retention, walk: RetentionWalk
 ) -> tuple[RetentionWalk, Removed]:
-    """Remove a bounded amount; answer where the walk through executions has to go on."""
+    """Remove a bounded amount; return where the walk through executions has to go on."""
     policies = walk.policies or read_policies(tx, policy)
     before = tx.now - policies.longest
 
@@ -312,7 +312,7 @@ def remove_entries(tx: Transaction, before: Instant) -> int:
 
 
 # A row with the highest number stays: SQLite would give its number to the next one, and processes
-# remember what numbers mean.
+# remember the meaning of numbers.
 _OVER_JOBS: Final = """
 SELECT j.n, j.tenant, j.name, j.is_deleted, j.unused_at,
        EXISTS (SELECT 1 FROM execution e WHERE e.job = j.n AND e.node IS NULL)
@@ -341,8 +341,8 @@ _CHECK_AGAIN: Final = "UPDATE job SET over_at = ?, unused_at = ? WHERE n = ?"
 
 
 def remove_jobs(tx: Transaction, before: Instant) -> tuple[int, bool]:
-    """Remove jobs that are over and of which nothing is left, and delete those that ran once.
-    Answers how many are gone, and whether there are more to look at.
+    """Remove jobs that are over and have no rows left, and delete those that ran once.
+    Return how many are gone, and True if there are more to check.
     """
     rows = tx.execute(_OVER_JOBS, (before, JOBS_MAX)).fetchall()
     removed = 0
@@ -393,9 +393,9 @@ _EMPTY_ATTEMPTS: Final = Bulk(
 def remove_executions(
     tx: Transaction, start: int, policies: KeepPolicies
 ) -> tuple[int, int, int, int]:
-    """Walk through executions from `start` in the order of their creation, and remove what is
-    over. Answers where to go on, 0 at the end, and how many executions, attempts and parts of logs
-    are gone.
+    """Walk through executions from `start` in the order of their creation, and remove those that
+    are over. Return where to go on, 0 at the end, and how many executions, attempts and parts of
+    logs are gone.
     """
     rows = tx.execute(_WALK, (start, REMOVED_MAX)).fetchall()
     over, logs_over = list[int](), list[int]()
@@ -426,7 +426,7 @@ def remove_executions(
     _EMPTY_RESULT.run(tx, results)
     _EMPTY_LOG.run(tx, logs)
     _EMPTY_ATTEMPTS.run(tx, logs_over)
-    # What was created later than that cannot have ended earlier.
+    # Executions created later than that cannot have ended earlier.
     is_end = len(rows) < REMOVED_MAX or rows[-1][1] >= tx.now - policies.shortest
     return 0 if is_end else rows[-1][0], len(over), attempts, parts
 
@@ -503,7 +503,7 @@ def check_room(path: str) -> Check:
 
 
 def check_log(path: str) -> Check:
-    """The log grows without end while some reader never lets go of it."""
+    """Check the log: it grows without end while some reader never releases it."""
     try:
         size = os.stat(f"{path}-wal").st_size
     except FileNotFoundError:
@@ -526,7 +526,7 @@ def step_names(migrations: list[Migration]) -> tuple[str, ...]:
 
 
 def read_applied(path: str) -> list[Applied] | None:
-    """The steps that a file remembers; None: there is no file."""
+    """Return the steps that a file remembers; None: there is no file."""
     check_path(path)
     if not os.path.exists(path):
         return None
@@ -542,8 +542,8 @@ _APPLIED: Final = "SELECT version, name, checksum, is_breaking FROM migration OR
 
 
 def applied_steps(db: sqlite3.Connection, path: str) -> list[Applied]:
-    """The steps that a database remembers. Raises UsageError for a database of somebody else."""
-    # In this order: who sees tables that another process has just made sees its mark as well.
+    """Return the steps that a database remembers. Raises UsageError for a foreign database."""
+    # In this order: a reader of tables that another process has just made sees its mark as well.
     (tables,) = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     (application,) = db.execute("PRAGMA application_id").fetchone()
     if application != APPLICATION_ID and (application or tables):
@@ -573,12 +573,12 @@ INSERT INTO migration (version, name, checksum, is_breaking, applied_at) VALUES 
 
 
 def apply_migrations(path: str, clock: Clock) -> list[Migration]:
-    """Make the steps that are missing, all or none; who comes second finds them made."""
+    """Make the missing steps, all or none; a second process finds them made."""
     check_path(path)
     create_file(path)
     try:
         with closing(connect(path)) as db:
-            # Before anything is changed in somebody else's file.
+            # Before anything is changed in another program's file.
             retry_while_busy(lambda: applied_steps(db, path))
             use_wal(db, path)
             retry_while_busy(lambda: db.execute("BEGIN EXCLUSIVE"))
@@ -628,7 +628,7 @@ def _template() -> sqlite3.Connection:
 
 
 def statements(script: str) -> Iterator[str]:
-    """The statements of a script one by one, because `executescript` would commit first."""
+    """Yield the statements of a script one by one, because `executescript` would commit first."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line

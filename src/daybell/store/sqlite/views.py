@@ -116,8 +116,8 @@ SELECT DISTINCT job, {_SHOWN} FROM (
 
 
 def unfinished_states(tx: Transaction, jobs: Iterable[int], keys: str) -> dict[int, set[State]]:
-    """The states of unfinished executions, by job. Where there are very many, the newest of each
-    job speak for all; those that run are few, and all of them are seen.
+    """Return the states of unfinished executions, by job. If there are very many, the newest of
+    each job stand for all; running executions are few, and all of them are read.
     """
     found: dict[int, set[State]] = {}
     (count,) = tx.execute(_COUNT_UNFINISHED).fetchone()
@@ -141,7 +141,7 @@ SELECT job, {LIST_COLUMNS} FROM execution WHERE n IN (
 
 
 def last_executions(tx: Transaction, tenant: str, keys: str) -> dict[int, Execution]:
-    """The newest execution of each job; ids are made in the order of time."""
+    """Return the newest execution of each job; ids are made in the order of time."""
     rows = tx.execute(_LAST_EXECUTIONS, (keys,)).fetchall()
     return {row[0]: read_execution(tx, tenant, row[1:]) for row in rows}
 
@@ -160,7 +160,7 @@ def next_schedules(tx: Transaction, job: int) -> list[Schedule]:
     return [read_schedule(tx, row) for row in rows]
 
 
-# What happened lately, for rates.
+# Recent activity, for rates.
 
 _ENQUEUED: Final = "SELECT count(*) FROM execution WHERE tenant = ? AND id >= ?"
 # Begun with the attempts: nearly all executions of a tenant have had no such attempt.
@@ -263,7 +263,7 @@ def search(
     limit: int,
     after: UUID | None,
 ) -> Found:
-    """Scan what the other conditions let through. Rows are read as far as the scan goes."""
+    """Scan executions that meet the other conditions. Rows are read as far as the scan goes."""
     needed = content.columns
     columns = [
         _CANDIDATE.get(one, one) if one == "id" or one in needed else "NULL"
@@ -293,7 +293,7 @@ def newest(
     limit: int,
     after: UUID | None,
 ) -> tuple[Iterable[Any], str | None]:
-    """Read columns of what a filter lets through, newest first, and the cursor to go on with, if
+    """Read columns of executions that meet a filter, newest first, and the cursor to go on with, if
     there is more than one page may read.
     """
     found = matching(tx, tenant, where)
@@ -315,7 +315,7 @@ _PLACES: Final = {
     "state = 5 AND +tenant = ?": {State.RUNNING},
     "state >= 7 AND tenant = ?": {State.DEAD, State.CANCELLED, State.SKIPPED},
 }
-# States whose executions an index has in the order of ids, by tenant.
+# States with an index of their executions in the order of ids, by tenant.
 _WALKS: Final = {
     State.WAITING: "state = 4 AND tenant = ?",
     State.DEAD: "state >= 7 AND state = 7 AND tenant = ?",
@@ -401,7 +401,7 @@ _STATES_APART: Final = (
 
 
 def count_states(tx: Transaction, owner: int, wanted: frozenset[State]) -> Counts:
-    """How many are in each state, from indexes: what is in none of the others succeeded."""
+    """Count executions in each state, from indexes: those in no other state have succeeded."""
     counts, more, most = Counter[State](), set[State](), COUNT_ITEMS_MAX
     has_succeeded = State.SUCCEEDED in wanted
     for state, statement in _STATES_APART:
@@ -432,7 +432,7 @@ class Matching:
     def __init__(self, owner: int) -> None:
         self.values: list[Any] = [owner]
         self._conditions = ["tenant = ?"]
-        # The condition whose index is read in the order of ids; None: few rows are read, by others.
+        # The condition with an index in the order of ids; None: few rows are read, by others.
         self.place: tuple[str, Any] | None = ("tenant = ?", owner)
         self.first = UUID(int=0)  # the least id of interest
 
@@ -459,7 +459,7 @@ _LAST: Final = UUID(int=(1 << 128) - 1)
 
 
 def bound(tx: Transaction, found: Matching, most: int, after: UUID | None = None) -> UUID | None:
-    """Restrict a filter to the newest rows of the index that it reads; answers the first row that
+    """Restrict a filter to the newest rows of the index that it reads; return the first row that
     is left out, unless it is older than all that the filter asks for.
     """
     if found.place is None:
@@ -495,7 +495,7 @@ _IN_QUEUE: Final = "lane IN (SELECT l.n FROM lane l WHERE l.tenant = ? AND l.que
 
 
 def matching(tx: Transaction, tenant: str, where: ExecutionFilter) -> Matching:
-    """A filter as conditions."""
+    """Return a filter as conditions."""
     owner = tx.names.tenant(tx, tenant)
     found = Matching(owner)
     match_job(tx, owner, found, where)
@@ -542,8 +542,8 @@ def match_states(tx: Transaction, found: Matching, where: ExecutionFilter) -> No
 
 
 def narrow(tx: Transaction, found: Matching, states: frozenset[State]) -> None:
-    """Let a search for rare states begin with those, instead of walking through all that has
-    succeeded. Where they are not rare the walk finds them soon enough.
+    """Start a search for rare states with those, instead of a walk through all successes. Where
+    they are not rare, the walk finds them soon enough.
     """
     if State.SUCCEEDED in states:
         return
@@ -587,7 +587,7 @@ class Pending:
 def count_pending(
     tx: Transaction, owner: int, most: int, *, nodes: bool = True
 ) -> dict[int, Pending]:
-    """Count what can be claimed, by lane. Reads up to a bound of each lane and priority."""
+    """Count claimable executions, by lane. Reads up to a bound of each lane and priority."""
     found: dict[int, Pending] = {}
     more = "" if nodes else " AND node IS NULL"
     for (lane,) in tx.execute("SELECT n FROM lane WHERE tenant = ?", (owner,)).fetchall():
