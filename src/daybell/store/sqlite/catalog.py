@@ -197,7 +197,7 @@ def list_versions(
 def page_of(
     tenant: str, rows: Iterable[Any], limit: int, *, cursor: Callable[[Job], str]
 ) -> Page[Job]:
-    """Return a page of jobs. Only the rows that fit are read."""
+    """Return a page of jobs. Rows are read as far as they fit."""
     sized = ((read_job(tenant, row), bytes_of(row[2])) for row in rows)
     page = cut_page(sized, limit, size=lambda one: one[1], cursor=lambda one: cursor(one[0]))
     return Page(items=tuple(job for job, _ in page.items), next_cursor=page.next_cursor)
