@@ -220,7 +220,7 @@ def _by_work(queue: wire.Queue) -> tuple[int, str]:
 
 
 def _table(section: Section, share: int, room: int) -> RenderableType:
-    """A section in so many lines; what there is no room for is counted."""
+    """Return a section of so many lines; rows without room are counted."""
     if not section.rows:
         return Text(section.empty, "dim", no_wrap=True, overflow="ellipsis")
     shown = section.rows[:share]
@@ -266,7 +266,7 @@ INTERVAL_MAX_SECONDS: Final = 60.0
 async def watch(
     settings: Settings, *, interval: str, once: bool, tenant: str | None, as_json: bool
 ) -> int:
-    """Look at everything, once or until somebody quits."""
+    """Show the dashboard, once or until the user quits."""
     seconds = parse_duration(interval, what="interval")
     if not INTERVAL_MIN_SECONDS <= seconds <= INTERVAL_MAX_SECONDS:
         raise UsageError(
@@ -295,7 +295,7 @@ async def watch(
 
 
 class Display:
-    """The screen, and what it shows."""
+    """The screen, and its content."""
 
     def __init__(self, url: str, first: wire.Stats) -> None:
         self._url = url
@@ -331,7 +331,7 @@ class Display:
             self.stop.request()
 
     def leave(self, keys: KeyReader) -> Callable[[], None]:
-        """What puts the terminal right when the process ends in the middle of something."""
+        """Return a function that restores the terminal when the process ends at any point."""
 
         def restore() -> None:
             self.live.stop()

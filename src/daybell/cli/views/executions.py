@@ -74,9 +74,7 @@ def _node(one: wire.Execution, of_runs: Mapping[UUID, str]) -> str:
 
 
 def _note(one: wire.Execution) -> str | None:
-    """Its error, or why it stands where it stands: what went wrong in an earlier attempt is
-    over.
-    """
+    """Return its error, or the reason for its state: the error of an earlier attempt is over."""
     error = error_line(one.error)
     if is_error_of_now(one):
         return error or one.reason
@@ -181,7 +179,7 @@ class Read(Protocol):
 
 
 class ExecutionSearch:
-    """A list that is read page by page. Ctrl-C ends it and keeps what was found."""
+    """A list that is read page by page. Ctrl-C ends it and keeps the found items."""
 
     def __init__(
         self,
@@ -237,7 +235,7 @@ def _time_of(cursor: str) -> str:
 async def echo_found(
     client: AnyClient, search: ExecutionSearch, *, empty: str, as_json: bool
 ) -> int:
-    """Print what a search finds; answers the exit code."""
+    """Print the results of a search; return the exit code."""
     items = tuple([one async for page in search.pages() for one in page])
     if as_json:
         page = Page(items=items, next_cursor=search.cursor)
@@ -346,7 +344,7 @@ async def echo_groups(
 
 # The nodes of a workflow's run, for a person.
 
-IDS_MAX: Final = 20  # nodes whose ids are told
+IDS_MAX: Final = 20  # nodes with their ids printed
 PARENTS_MAX: Final = 3  # that are named of each node
 
 
@@ -393,8 +391,8 @@ def echo_nodes(run: wire.WorkflowRun | None, *, now: Instant, of: wire.Execution
 
 
 def _echo_ids(run: wire.WorkflowRun, id: UUID) -> None:
-    """Print which executions the nodes are that have begun and not ended, and what they wait for a
-    person to say.
+    """Print the executions of the nodes that have begun and not ended, and the input that they wait
+    for.
     """
     begun = [one for one in run.nodes if one.is_begun and one.status not in TERMINAL]
     for node in begun[:IDS_MAX]:
@@ -440,7 +438,7 @@ def _items(node: wire.RunNode) -> str:
 
 
 def echo_steps(steps: Sequence[wire.Step]) -> None:
-    """Print what a durable function has done, and what it waits for; nothing if that is nothing."""
+    """Print the steps of a durable function, done and waited for; nothing if there are none."""
     if not steps:
         return
     typer.echo("")
@@ -477,7 +475,7 @@ def _outcome(step: wire.Step) -> str:
     return f"{failure.type}: {failure.message}"
 
 
-# What happened to an execution, moment by moment, for a person.
+# The history of an execution, moment by moment, for a person.
 
 
 def echo_timeline(moments: Sequence[wire.Moment]) -> None:

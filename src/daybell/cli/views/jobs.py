@@ -38,13 +38,13 @@ from daybell.core.workflow.graph import Graph, params_of
 from daybell.core.workflow.node import JOB
 from daybell.errors import ExecutionNotFound, InvalidSchedule, UsageError, listed
 
-# What a job runs, in words.
+# The work of a job, in words.
 
 NODES_MAX: Final = 8  # of a workflow, that are named
 
 
 def summarize_job(definition: JobDefinition) -> str:
-    """What a job runs, in a line."""
+    """Describe the work of a job in a line."""
     match _settings(definition):
         case CommandSettings() as command:
             return _line(command)
@@ -134,7 +134,7 @@ def _nodes(graph: Graph) -> str:
 
 
 def _params(graph: Graph) -> str | None:
-    """What a run is given, with defaults."""
+    """Return the parameters of a run, with defaults."""
     told = [
         f"{one.name} (must be given)"
         if one.is_required
@@ -145,8 +145,8 @@ def _params(graph: Graph) -> str | None:
 
 
 def required_args(definition: JobDefinition) -> str:
-    """What a trigger has to say besides the name: what a workflow must be given, and has no `args`
-    of its own for.
+    """Return the arguments that a trigger must give besides the name: those that a workflow
+    requires, and has no `args` of its own for.
     """
     if definition.kind != "workflow" or definition.args != "{}":
         return ""
@@ -155,7 +155,9 @@ def required_args(definition: JobDefinition) -> str:
 
 
 def _places(message: NotifySettings) -> str:
-    """To whom a message goes: by which way only, since addresses often have a password in them."""
+    """Return the recipients of a message: only their schemes, since addresses often have a
+    password.
+    """
     ways = [
         f"{one.partition('://')[0]}://…"
         if isinstance(one, str) and "://" in one
@@ -182,7 +184,7 @@ def _template(definition: JobDefinition) -> str | None:
     return f"{said} ({given})" if given else said
 
 
-# Which jobs are nodes of workflows: in a list they look as if they waited for somebody.
+# Jobs that are nodes of workflows: in a list they look as if they waited for a person.
 
 RUNS_MAX: Final = 20  # that are asked for by themselves
 RUNS_OVER_HTTP_MAX: Final = 3  # a server answers with all of a run's nodes, which may be thousands
@@ -193,8 +195,8 @@ Users = Mapping[str, Sequence[str]]  # the workflows, by the jobs and tasks that
 async def find_workflow_users(
     client: AnyClient, shown: Sequence[wire.Job], *, is_all: bool
 ) -> Users:
-    """The workflows that run these jobs. If these are not all that there are, the first page of
-    the others is looked at: who has more workflows knows them.
+    """Return the workflows that run these jobs. If these are not all jobs, read the first page of
+    the others: users with more workflows know them.
     """
     if all(one.schedules for one in shown):
         return {}
@@ -205,8 +207,8 @@ async def find_workflow_users(
 
 
 async def find_run_workflows(client: AnyClient, shown: Sequence[wire.Execution]) -> dict[UUID, str]:
-    """The workflows of the runs that these are nodes of, by run. Those whose runs are not shown are
-    asked for, up to a number that nobody waits long for.
+    """Return the workflows of the runs that these are nodes of, by run. Workflows of runs that are
+    not shown are read, up to a number that takes no long wait.
     """
     found = {one.execution_id: one.job for one in shown}
     asked = {one.workflow_id: None for one in shown if one.workflow_id is not None}
@@ -229,7 +231,7 @@ def workflows_by_job(definitions: Iterable[JobDefinition]) -> Users:
 
 
 def describe_workflows(workflows: Sequence[str]) -> str:
-    """What is said of a job in the place of its schedules."""
+    """Return the text that a job has in place of its schedules."""
     if not workflows:
         return ""
     first, *others = sorted(workflows)
@@ -321,7 +323,7 @@ def echo_job(one: wire.Job, counts: wire.StateCounts, *, now: Instant) -> None:
         }
     )
     if not job.is_current:
-        # What it would be if it were current; nothing of it stands anywhere.
+        # Show the schedules as they would be if the version were current; they have no state.
         output.echo_fields(
             {f"schedule {n}": describe_rule(rule) for n, rule in name_schedules(one.schedules)}
         )
@@ -343,7 +345,7 @@ def _in_brief(first: Sequence[str], every: Sized, *, has_more: bool = False) -> 
 
 
 def _dependencies(one: wire.Job) -> str:
-    """What it depends on; of the current version each with how it stands, if that is known."""
+    """Return its dependencies; for the current version each with its state, if that is known."""
     if not one.waits_for or not one.is_current:
         return ", ".join(one.definition.dependencies)
     return ", ".join(f"{each.job} ({each.detail})" for each in one.waits_for)
@@ -413,7 +415,7 @@ def name_schedules(rules: Sequence[Any]) -> list[tuple[str, Any]]:
 
 
 def describe_schedule(schedule: wire.Schedule) -> str:
-    """What a schedule means, in words."""
+    """Describe a schedule in words."""
     return describe_rule(schedule.rule)
 
 
@@ -427,7 +429,7 @@ def _read_rule(rule: Any) -> Rule:
 
 
 def describe_rule(rule: Any) -> str:
-    """What a rule means, in words."""
+    """Describe a rule in words."""
     try:
         return _read_rule(rule).describe()
     except InvalidSchedule as error:
@@ -460,7 +462,7 @@ def format_local_time(at: datetime, schedule: wire.Schedule) -> str:
 
 
 def _tally(schedule: wire.Schedule, now: Instant, *, is_paused: bool) -> dict[str, object]:
-    """Where a schedule stands, and what became of its ticks."""
+    """Return the state of a schedule, and the counts of its ticks."""
     numbers = {"fired": schedule.fired, "skipped": schedule.skipped, "missed": schedule.missed}
     return {
         "  next": "paused" if is_paused else _due(schedule, now),
@@ -476,7 +478,7 @@ def _tally(schedule: wire.Schedule, now: Instant, *, is_paused: bool) -> dict[st
 
 
 def _due(schedule: wire.Schedule, now: Instant) -> str:
-    """When a schedule fires next, or on what that depends."""
+    """Return the time when a schedule fires next, or the event that it depends on."""
     if schedule.next_run_at is not None:
         return _next_time(schedule.next_run_at, schedule, now)
     waits = "when the execution before it has ended" if schedule.delay is not None else "never"

@@ -12,7 +12,7 @@ from daybell.client import wire
 
 
 def echo_why(of: wire.Why) -> None:
-    """Print why an execution does not go on, its place in line, and what to do."""
+    """Print the reason why an execution waits, its place in line, and the advice."""
     echo(f"{of.execution_id} is {of.status}: {of.detail}")
     nearest = of.nearest_worker
     if nearest is not None and nearest.lacks:

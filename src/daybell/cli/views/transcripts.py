@@ -45,7 +45,7 @@ COLOURS: Final = {
 
 
 def line_text(line: Line) -> str:
-    """A line for people; what it goes on with is indented, so that lines can be told apart."""
+    """Return a line for people; its further lines are indented, so that records stand apart."""
     first, *rest = output.printable(line.message.rstrip("\n"), keep="\n").split("\n")
     source = f"{output.printable(line.source)}: " if line.source else ""
     level = f"{output.printable(line.level):<8}"
@@ -56,7 +56,7 @@ def line_text(line: Line) -> str:
 
 
 def line_json(attempt: int, line: Line, **more: str) -> str:
-    """A line for programs; `more` says whose it is."""
+    """Return a line for programs; `more` are fields that name its node."""
     fields = {
         **more,
         "attempt": attempt,
@@ -69,7 +69,7 @@ def line_json(attempt: int, line: Line, **more: str) -> str:
 
 
 def attempt_heading(attempt: int) -> str:
-    """What comes before the lines of an attempt, where there are several."""
+    """Return the heading for the lines of an attempt, where there are several."""
     return f"--- attempt {attempt} ---"
 
 
@@ -79,7 +79,7 @@ def format_local_moment(instant: Instant) -> str:
     return moment.isoformat(sep=" ", timespec="milliseconds")[:23]
 
 
-# Outlasting a server that restarts, or a store that is away, while somebody watches.
+# Surviving a restart of the server, or an absent store, while a user watches.
 
 AWAY_SECONDS_MAX: Final[Seconds] = 60.0
 PAUSE_MIN_SECONDS: Final[Seconds] = 0.25
@@ -91,7 +91,7 @@ class Patience:
 
     def __init__(self, clock: Clock, *, until: Seconds | None = None) -> None:
         self._clock = clock
-        self._until = until  # on the monotonic clock: nobody waits longer than that anyway
+        self._until = until  # on the monotonic clock: the wait ends then anyway
         self._lost_at: Seconds | None = None
         self._pause = PAUSE_MIN_SECONDS
 
@@ -120,16 +120,16 @@ class Patience:
 
 POLL_MIN_SECONDS: Final = 0.02
 POLL_MAX_SECONDS: Final = 0.5
-LOOK_SECONDS: Final = 3.0  # between looks for what is missing, and before the first
+LOOK_SECONDS: Final = 3.0  # between checks for a missing worker, and before the first
 
 
 async def wait_for_end(
     client: AnyClient, id: UUID | str, *, seconds: Seconds | None, as_json: bool
 ) -> int:
-    """Wait, show how it ended, and answer the exit code: 0 only if it succeeded.
+    """Wait, show the result, and return the exit code: 0 only if the execution succeeded.
 
-    That it has to be waited for is said at once, on stderr, and also if nobody may come to run it.
-    What is found to be missing later is said once; the wait goes on.
+    The wait is announced at once, on stderr, also if perhaps no worker can run the execution. A
+    lack that is found later is reported once; the wait goes on.
     """
     execution = await client.execution(id)
     onlooker = WaitObserver(client, SystemClock())
@@ -168,7 +168,7 @@ async def wait_for_end(
 
 
 class WaitObserver:
-    """Reports what has to be started or resumed before an execution, or a node of it, can run."""
+    """Reports the worker to start or the part to resume before an execution or a node can run."""
 
     def __init__(self, client: AnyClient, clock: Clock) -> None:
         self._client = client
@@ -182,7 +182,7 @@ class WaitObserver:
             await self.report(execution)
 
     async def report(self, execution: wire.Execution) -> None:
-        """Report what is missing now, each thing once."""
+        """Report a lack that holds now, each once."""
         self._next_look = self._clock.monotonic() + LOOK_SECONDS
         with suppress(DaybellError):  # the wait does not depend on it
             lack = (await self._client.why(execution.execution_id)).lack
@@ -199,8 +199,8 @@ async def poll_until_end(
     on_look: Callable[[wire.Execution, bool], Awaitable[object]],
     clock: Clock | None = None,
 ) -> wire.ExecutionDetail:
-    """Look again and again, less and less often, until it has ended. `on_look` is told what was
-    seen, and whether that was the last look, for the time is up.
+    """Read the execution again and again, less and less often, until it has ended. `on_look` is
+    called with it, and with true if that was the last look, for the time is up.
     """
     clock = clock or SystemClock()
     started, pause = clock.monotonic(), POLL_MIN_SECONDS
@@ -243,12 +243,12 @@ def value_text(value: Any) -> str | None:
     return None if value is None else payload.encode(value)
 
 
-# What the nodes of a workflow's run say, together, as it comes: each line with its node.
+# The logs of the nodes of a workflow's run, together, as they come: each line with its node.
 #
-# A look lists the run's executions and reads the logs of those that may have said something
-# since. It is bounded: so many logs and so many runs inside of runs, those first that were not
-# looked at for the longest time. The rest waits for the next look. What is left of a run that has
-# ended is all read, some logs at a time, and printed in between.
+# A look lists the run's executions and reads the logs of those that may have new lines. It is
+# bounded: so many logs and so many runs inside of runs, those first that were not looked at for the
+# longest time. The rest waits for the next look. The rest of a run that has ended is all read, some
+# logs at a time, and printed in between.
 
 POLL_SECONDS: Final[Seconds] = 0.5
 REST: Final = 4  # times as long as a look took: large runs are looked at less often
@@ -261,7 +261,7 @@ LABEL_CHARS_MAX: Final = 24
 
 
 async def follow_run(client: AnyClient, id: UUID, *, as_json: bool, clock: Clock) -> int:
-    """Print what a run's nodes say until the run has ended."""
+    """Print the logs of a run's nodes until the run has ended."""
     patience, onlooker = Patience(clock), WaitObserver(client, clock)
     told = RunTranscript(client, id, as_json=as_json)
     is_told = False  # that it waits
@@ -301,7 +301,7 @@ class _Node:
         self.read_at: tuple[State, int] | None = None  # how it stood when its log was read
         self.read_in = 0  # which look that was
         self.after: tuple[int, int] = START
-        self.heading = 1  # the attempt whose lines were printed last
+        self.heading = 1  # the attempt of the line printed last
 
     @property
     def stands(self) -> tuple[State, int]:
@@ -321,7 +321,7 @@ class _Node:
 
 
 class _Run:
-    """A run whose nodes are listed."""
+    """A run with its nodes listed."""
 
     def __init__(self, id: UUID, prefix: str) -> None:
         self.id = id
@@ -333,7 +333,7 @@ class _Run:
 
 
 class RunTranscript:
-    """Prints what the nodes of a run say, and remembers how far it is."""
+    """Prints the logs of a run's nodes, and remembers its position."""
 
     def __init__(self, client: AnyClient, id: UUID, *, as_json: bool) -> None:
         self._client = client
@@ -347,7 +347,7 @@ class RunTranscript:
         self.is_empty = True
 
     async def look(self, run: wire.Execution) -> None:
-        """Print what has come since the last time, or a part of it, if it is very much."""
+        """Print the lines since the last look, or a part of them, if they are very many."""
         self._looks += 1
         self._runs[run.execution_id].job = run.job
         whole, *inner = self._runs.values()
@@ -377,7 +377,7 @@ class RunTranscript:
             yield from ((run, node) for node in run.open.values() if node.is_due)
 
     async def _read_all(self, nodes: Sequence[tuple[_Run, _Node]]) -> None:
-        """Read some logs, a few at a time, and print what they have."""
+        """Read some logs, a few at a time, and print their lines."""
         for first in range(0, len(nodes), READS_AT_ONCE):
             some = nodes[first : first + READS_AT_ONCE]
             reads = (self._read(run, node) for run, node in some)
@@ -466,7 +466,7 @@ class RunTranscript:
 
 
 LAST_PART: Final = 2**31 - 1  # no attempt has a part after it
-NODES_MAX: Final = 20  # whose logs are pointed to
+NODES_MAX: Final = 20  # nodes with a pointer to their logs
 
 
 class Transcript:
@@ -475,12 +475,12 @@ class Transcript:
     def __init__(self, *, attempt: int | None, as_json: bool) -> None:
         self._wanted = attempt
         self._as_json = as_json
-        self._attempt = 0  # whose lines were printed last
+        self._attempt = 0  # the attempt of the line printed last
         self.after = START if attempt is None else (attempt - 1, LAST_PART)
         self.is_empty = True
 
     async def print_new(self, client: AnyClient, id: UUID, *, has_several: bool) -> None:
-        """Print what has come since the last time. Several attempts each get a heading."""
+        """Print the lines since the last call. Several attempts each get a heading."""
         async for part in client.log_parts(id, after=self.after):
             if self._wanted is not None and part.attempt > self._wanted:
                 break
@@ -521,10 +521,10 @@ async def print_log(
         return await follow_run(client, id, as_json=as_json, clock=clock)
     patience = Patience(clock)
     transcript = Transcript(attempt=attempt, as_json=as_json)
-    is_told = False  # what it waits for
+    is_told = False  # that it waits
     while True:
         try:
-            # Looked at before the log is read: what has ended by then has said everything.
+            # Read before the log: an execution that has ended by then has logged everything.
             execution = await client.execution(id)
             await transcript.print_new(client, id, has_several=execution.attempt > 1)
         except Unavailable as error:
