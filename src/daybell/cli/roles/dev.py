@@ -73,7 +73,7 @@ class DemoSettings(Settings):
 
 
 class DevOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What `daybell dev` can be told."""
+    """The options of `daybell dev`."""
 
     host: str = "127.0.0.1"
     port: int = 8080
@@ -86,7 +86,7 @@ class DevOptions(msgspec.Struct, frozen=True, kw_only=True):
     drain_timeout: Seconds = DRAIN_SECONDS
     parent: int | None = None  # the process to end with
     prune: bool = False  # remove jobs that have left the code
-    allow_command: bool | None = None  # None: if nobody gets in but from this machine
+    allow_command: bool | None = None  # None: if only this machine has access
     allow_private_http: bool | None = None  # likewise
     allow_env: str = ""
     pass_env: str = ""
@@ -129,16 +129,16 @@ def _uncached_code(*, is_reloaded: bool) -> Generator[None]:
 
 
 def run_app(app: App) -> None:
-    """What `app.run()` does: `daybell dev` for this app. Returns after Ctrl-C."""
+    """Run `app.run()`, which is `daybell dev` for this app. Returns after Ctrl-C."""
     logs.configure(Settings.load(), level=logging.INFO)
     app.load_included()
     run_command(partial(run_all, app=app, options=DevOptions()), {})
 
 
 async def run_all(settings: Settings, *, app: App, options: DevOptions) -> int:
-    """Worker, scheduler, upkeep and API for one app, until somebody wants an end."""
+    """Run worker, scheduler, upkeep and API for one app, until an end is requested."""
     code = DONE
-    # Who leads is no news where everything is in one process.
+    # The leader's identity is no news where everything is in one process.
     logging.getLogger("daybell.leader").setLevel(logging.WARNING)
     with StopSignals() as stop:
         if options.parent is not None:
@@ -205,7 +205,7 @@ async def _run(settings: Settings, app: App, options: DevOptions, stop: StopSign
 @asynccontextmanager
 async def serve_api(app: App, options: DevOptions, meter: Meter) -> AsyncGenerator[str]:
     """Serve the API, and yield its address. On loopback, the user that starts it needs no key."""
-    # What only this needs takes longer to import than all the rest.
+    # Modules that only this function needs take longer to import than all the rest.
     from daybell.api.caller import ApiOptions
     from daybell.api.server import ApiService, ServerOptions, is_loopback
     from daybell.cli.roles.server import key_usage_loop, require_key
@@ -313,13 +313,13 @@ def _announce(
 
 
 def _flows(app: App, *, is_demo: bool) -> str:
-    """The app's workflows; in the demo also what lines about their nodes mean."""
+    """Name the app's workflows; in the demo, also explain the lines about their nodes."""
     named = list_sample(app.workflows)
     return f'{named}; "orders, convert[1]" is item 1 of its node convert' if is_demo else named
 
 
 def describe_kinds(kinds: Sequence[str], *, host: str) -> str:
-    """The kinds of jobs that are run, and whose commands may be among them."""
+    """Name the kinds of jobs that run here, and the users that may define commands."""
     from daybell.api.server import is_loopback
 
     said = ", ".join(kinds)
@@ -345,14 +345,14 @@ def _echo(line: str) -> None:
     sys.stdout.flush()  # whoever reads through a pipe wants it now
 
 
-# `daybell dev --reload`: a process that stays, and one with the app that is started afresh
-# whenever the app's code has changed.
+# `daybell dev --reload`: a process that stays, and one with the app that is started afresh whenever
+# the app's code has changed.
 #
-# The app is never imported here. What is wrong with it is shown by the process that imports it,
-# and the next change tries again.
+# The app is never imported here. The process that imports the app shows its errors, and the next
+# change tries again.
 
 CHILD_DRAIN_SECONDS: Final[Seconds] = (
-    3.0  # a person waits, and what is given back runs again at once
+    3.0  # a person waits, and a released execution runs again at once
 )
 GOODBYE_SECONDS: Final[Seconds] = 5.0
 DEBOUNCE_MS: Final = 400  # an editor writes several files, and some more than once
@@ -389,7 +389,7 @@ async def run_with_reload(
 
 
 def child_command(spec: str, options: DevOptions, flag: str | None) -> list[str]:
-    """What the process with the app is started with."""
+    """Return the command line of the process with the app."""
     words = [sys.executable, "-m", "daybell", "dev", spec, "--host", options.host]
     words += ["--port", str(options.port), "--concurrency", str(options.concurrency)]
     words += ["--queues", options.queues] if options.queues else []
@@ -439,7 +439,7 @@ class Changes:
         return self._heard.is_set()
 
     def take(self) -> str:
-        """What has changed since the last time, in words."""
+        """Describe the changes since the last call."""
         self._heard.clear()
         names, self._names = sorted(self._names), set()
         return printable(listed(names, most=NAMED_MAX))
@@ -467,7 +467,8 @@ class Changes:
 async def _run_child(command: Sequence[str], changes: Changes, stop: StopSignals) -> None:
     while not stop.is_requested:
         child = changes.child = await asyncio.create_subprocess_exec(
-            # A session of its own: a terminal's Ctrl-C reaches only us, who pass it on once.
+            # A session of its own: a terminal's Ctrl-C reaches only this process, which passes it
+            # on once.
             *command, stdin=asyncio.subprocess.DEVNULL, start_new_session=True
         )  # fmt: skip
         ended = asyncio.ensure_future(child.wait())
@@ -535,7 +536,7 @@ def source_folders(spec: str) -> list[Path]:
     found = importlib.util.find_spec(place.partition(".")[0])
     if found is None or found.origin is None:
         return [here]
-    # A package that is installed from elsewhere is watched; what lies beside it is not ours.
+    # A package that is installed from elsewhere is watched; files beside it are not ours.
     own = Path(found.origin).resolve().parent
     return _apart([here, own])
 

@@ -56,9 +56,9 @@ def configure(
     """Send logs to stderr: from the level of the settings on; without one, Daybell's from INFO on
     and others' from `level` on.
 
-    `who` is said in each line where several processes share a stream.
+    `who` is printed in each line where several processes share a stream.
 
-    Everything from INFO on can be kept with the execution that says it. A program that has set up
+    Everything from INFO on can be kept with the execution that logs it. A program that has set up
     its own logging keeps it.
     """
     settings = settings or Settings()

@@ -19,17 +19,17 @@ from daybell.core.units import Instant
 from daybell.engine.events import Ended, Fired, RunEnded, Started, WorkerLost
 from daybell.engine.loop import Clock
 
-# Faster than anybody reads. More of them are counted instead of printed.
+# Faster than a person reads. More of them are counted instead of printed.
 LINES_PER_SECOND_MAX: Final = 40
 ERROR_CHARS_MAX: Final = 200
-RUNS_MAX: Final = 10_000  # of workflows, whose names are remembered for their nodes
+RUNS_MAX: Final = 10_000  # workflow runs, with names kept for their nodes
 
 
 class Narrator:
     """An observer of the engine's events.
 
-    `quiet` leaves out what goes as it should, `level` what a log of that level leaves out.
-    `on_gone` is called when nobody reads any more. `who` is said in each line where several
+    `quiet` leaves out events that are normal, `level` those that a log of that level leaves out.
+    `on_gone` is called when the reader has gone. `who` is printed in each line where several
     processes share a stream.
     """
 
@@ -103,7 +103,9 @@ class Narrator:
         self._line(str(run.state), run.id, f"{job} {rest}", run)
 
     def _fired(self, event: Fired) -> None:
-        """What was fired is told when it starts; this is for ticks that nothing comes of."""
+        """A fired tick is printed when its execution starts; this is for ticks without an
+        execution.
+        """
         for tick in event.firing.ticks:
             if tick.decision is Decision.MISSED:
                 until = (

@@ -29,13 +29,13 @@ logger = logging.getLogger("daybell.server")
 
 OPEN_SECONDS_MAX: Final = 3.0  # for one try to open the store
 OPEN_PAUSE_SECONDS: Final = 2.0
-TELL_SECONDS: Final = 5.0  # between two looks at what the store is to be told
+TELL_SECONDS: Final = 5.0  # between two reports to the store
 
 FIRST_KEY: Final = "`daybell keys create first --role admin`"
 
 
 class ServeRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What `daybell server` was told."""
+    """The options of `daybell server`."""
 
     host: str = "127.0.0.1"
     port: int = 8080
@@ -48,7 +48,7 @@ class ServeRequest(msgspec.Struct, frozen=True, kw_only=True):
     flag: str | None = None  # a --database-url
 
     def server(self, settings: Settings) -> ServerOptions:
-        """Where to listen, and what the settings say about shares."""
+        """Return the address to listen on, and the shares that the settings specify."""
         return ServerOptions(
             connections=settings.server_connections,
             requests=settings.server_requests,
@@ -113,7 +113,7 @@ def _describe_open_error(error: Exception) -> str:
 
 
 async def serve(settings: Settings, *, request: ServeRequest) -> int:
-    """Answer requests until somebody wants an end, whether the store is there or not."""
+    """Answer requests until an end is requested, with or without a reachable store."""
     logs.configure(settings)
     refuse_memory(settings.database_url)
     clock = SystemClock()
@@ -179,7 +179,9 @@ async def announce_dashboard(client: Client, url: str, request: ServeRequest) ->
 
 
 def refuse_memory(url: str) -> None:
-    """Nobody could make a key for such a store, or run its jobs. Raises UsageError."""
+    """Refuse a memory store: no client could create a key for it, or run its jobs. Raises
+    UsageError.
+    """
     if url.startswith("memory:"):
         raise UsageError(
             "memory:// is seen by one process alone, so a server would have no keys and no workers;"
@@ -196,7 +198,7 @@ def names_suffix(request: ServeRequest) -> str:
 async def serve_until_stopped(
     front: ApiService, stop: StopSignals, clock: SystemClock, *, names: str = ""
 ) -> None:
-    """Serve until somebody wants an end."""
+    """Serve until an end is requested."""
     telling = key_usage_loop(front, clock)
     await front.start()
     telling.start()
@@ -209,7 +211,7 @@ async def serve_until_stopped(
 
 
 def key_usage_loop(front: ApiService, clock: SystemClock) -> Loop:
-    """What tells the store which keys were used, and what was refused to them."""
+    """Return the loop that reports used keys, and requests refused to them, to the store."""
     loop = Loop("keys", front.gatekeeper.tick, interval=TELL_SECONDS, clock=clock)
     front.gatekeeper.on_denial = loop.wake
     return loop
@@ -238,7 +240,7 @@ async def wait_for_key(
 
 
 async def require_key(client: Client, *, host: str, flag: str | None) -> None:
-    """Refuse to be reached by others while nobody could tell them apart."""
+    """Refuse to listen for other machines while there is no key to tell callers apart."""
     if not await client.has_keys():
         raise _no_key(host, flag)
 

@@ -32,7 +32,7 @@ from daybell.store.protocol import Store
 
 
 def tune_garbage_collector() -> None:
-    """Have the garbage collector leave alone what is loaded, and look less often at the rest.
+    """Have the garbage collector ignore loaded objects, and check the rest less often.
 
     Executions come and go by the thousand and hold no cycles: its default is a twentieth of a busy
     process's work.
@@ -53,10 +53,10 @@ PAUSE_MAX_SECONDS: Final = 5.0
 
 
 async def wait_for_store(connect: Callable[[], Awaitable[T]], url: str, stop: StopSignals) -> T:
-    """What `connect` answers as soon as the store does.
+    """Return the result of `connect` as soon as the store answers.
 
-    A server that is just being restarted is no reason to end: perhaps nobody would start this
-    process again. What no waiting can mend is raised: a wrong password, an unknown database, a
+    A restart of the store's server is no reason to end: perhaps nothing would start this process
+    again. Errors that waiting cannot fix are raised: a wrong password, an unknown database, a
     schema that is too old.
     """
     clock, pause = SystemClock(), PAUSE_MIN_SECONDS
@@ -78,7 +78,8 @@ async def wait_for_store(connect: Callable[[], Awaitable[T]], url: str, stop: St
             pause = min(PAUSE_MAX_SECONDS, 2 * pause)
 
 
-# Telling the store of workers that are known to be dead, so that nobody waits for their leases.
+# Report workers that are known to be dead to the store, so that no execution waits for their
+# leases.
 
 supervisor_logger = logging.getLogger("daybell.supervisor")
 
@@ -88,10 +89,10 @@ PATIENCE_SECONDS: Final = 5.0  # with the store; without it, the lease ends by i
 async def retire_dead_workers(
     workers: list[UUID], *, url: str, tenant: str, lease: Seconds
 ) -> None:
-    """Declare them dead, and give to others what they ran.
+    """Declare workers dead, and release their executions to others.
 
-    Only for workers whose process was seen to end. A statement of theirs that is still under way is
-    refused or comes first, as with any other end of a lease.
+    Only for workers with a process that was seen to end. A statement of theirs that is still under
+    way is refused or comes first, as with any other end of a lease.
     """
     try:
         await asyncio.wait_for(_retire_workers(workers, url, tenant, lease), PATIENCE_SECONDS)
@@ -108,7 +109,7 @@ async def _retire_workers(workers: list[UUID], url: str, tenant: str, lease: Sec
     try:
         for worker in workers:
             await store.queue.retire(tenant, worker)
-        # It has just begun, so it takes others for dead only by what is on record in the store.
+        # It has just begun, so it takes workers for dead only by their records in the store.
         await Reaper(store, clock=SystemClock(), events=Events(), lease=lease).tick()
     finally:
         await store.close()
@@ -118,8 +119,8 @@ async def _retire_workers(workers: list[UUID], url: str, tenant: str, lease: Sec
 
 
 def allowed_names(host: str, given: Sequence[str]) -> tuple[str, ...]:
-    """The names that requests may be addressed to, besides `host`, this machine's addresses and
-    localhost: those given, and who listens everywhere goes by the machine's own names, too.
+    """Return the names that requests may be addressed to, besides `host`, this machine's addresses
+    and localhost: those given, and the machine's own names if `host` means all addresses.
     """
     return tuple(dict.fromkeys([*given, *(_own_names() if is_everywhere(host) else ())]))
 
@@ -133,7 +134,7 @@ def is_everywhere(host: str) -> bool:
 
 
 def describe_names(names: Sequence[str]) -> str:
-    """What somebody who listens everywhere is told of these names."""
+    """Describe the names for the log line of a server that listens on all addresses."""
     listed = ", ".join(["localhost", *names])
     return f"reached as {listed}, and by this machine's addresses; --allowed-host adds others"
 
@@ -164,7 +165,7 @@ async def warn_task_mismatch(store: Store, options: WorkerOptions) -> None:
 
 
 def task_mismatch_warning(options: WorkerOptions, others: Iterable[Offer]) -> str | None:
-    """What to say to a worker whose queues others take that have other tasks for them.
+    """Return a warning for a worker that shares queues with workers that have other tasks for them.
 
     Only tasks count that are meant for a queue which both take: all workers take the default one,
     and it may be that nothing is in it.
@@ -196,7 +197,7 @@ def task_mismatch_warning(options: WorkerOptions, others: Iterable[Offer]) -> st
     )
 
 
-# What a worker allows to jobs without code, from the words typed.
+# The kinds of jobs without code that a worker allows, from the words typed.
 
 
 def read_kind_options(
@@ -209,9 +210,9 @@ def read_kind_options(
     pass_env: str = "",
     store_url: str | None = None,
 ) -> KindOptions:
-    """Read what was allowed; connections come from the settings. `store_url`: that of an app which
-    has one of its own. What no job could use is refused
-    here, and not by the first job that needs it.
+    """Read the allowed kinds; connections come from the settings. `store_url`: that of an app which
+    has one of its own. A value that no job could use is refused here, and not by the first job that
+    needs it.
     """
     if settings.secrets_key is not None:
         Sealer(settings.secrets_key)

@@ -67,7 +67,7 @@ _STARTED_IN: Final = os.getcwd()  # where the words typed make sense; tasks may 
 
 
 class WorkerRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What `daybell worker` was told."""
+    """The options of `daybell worker`."""
 
     spec: str | None = None
     flag: str | None = None
@@ -138,7 +138,7 @@ async def run_worker(settings: Settings, *, request: WorkerRequest) -> int:
 
 
 def process_label(request: WorkerRequest) -> str:
-    """What a process among several is called in its lines; one that is alone needs no name."""
+    """Return the name of a process among several for its lines; a single process needs none."""
     return request.name or "" if request.parent is not None else ""
 
 
@@ -306,7 +306,7 @@ async def wait_until_worn(worker: Worker, worn: asyncio.Event) -> None:
 
 
 def restart_process() -> NoReturn:
-    """Become a new process with the same id, which nobody has to be told of."""
+    """Become a new process with the same id, so that no other process has to be told."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()
@@ -325,7 +325,7 @@ async def _supervise(
     supervisor = Supervisor(command, request.processes, clock=clock, grace=grace, on_death=mourn)
     with StopSignals(on_second=supervisor.kill) as stop:
         try:
-            # What is wrong with the store is said once, not by each process.
+            # An error of the store is reported once, not by each process.
             await wait_for_store(partial(_try, app, options, prune=request.prune), app.url, stop)
         except StartInterrupted:
             logger.info("stopped before it was up")
@@ -341,7 +341,7 @@ async def _supervise(
 def child_command(
     request: WorkerRequest, settings: Settings, options: WorkerOptions, slot: int
 ) -> list[str]:
-    """What one of several processes is started with."""
+    """Return the command line of one of several processes."""
     words = [sys.executable, "-m", "daybell", "worker"]
     words += [spec] if (spec := request.spec or settings.app) else []
     words += ["--processes", "1", "--parent", str(os.getpid())]
@@ -391,7 +391,7 @@ async def _open(store: Store, url: str) -> None:
 async def run_scheduler(
     settings: Settings, *, metrics_host: str = "127.0.0.1", metrics_port: int | None = None
 ) -> int:
-    """Do the upkeep of the store until somebody wants an end."""
+    """Do the upkeep of the store until an end is requested."""
     logs.configure(settings)
     pool_size, url = settings.pool_size, settings.database_url
     store = store_for(url, lease=settings.lease, pool_size=pool_size)
