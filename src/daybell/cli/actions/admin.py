@@ -371,7 +371,7 @@ def make_key() -> None:
 async def set_secret(settings: Settings, *, name: str, tenant: str | None, as_json: bool) -> int:
     check_secret_name(name)
     async with client_for(settings, tenant=tenant) as client:
-        # What is missing is said before a person has typed anything.
+        # Report missing rights or a missing key before the user types the value.
         after = {"key_id": client.sealer().key_id} if isinstance(client, Client) else None
         before = await none_if_denied(_find_secret(client, name))
         value = _read_value(name)
@@ -438,7 +438,7 @@ async def _find_secret(client: AnyClient, name: str) -> wire.Secret | None:
 
 
 def _audited(secret: wire.Secret | None) -> dict[str, object] | None:
-    """What the audit log is told of it."""
+    """Return the fields of a secret for the audit log."""
     return None if secret is None else {"version": secret.version, "key_id": secret.key_id}
 
 

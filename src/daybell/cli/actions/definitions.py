@@ -97,7 +97,7 @@ async def update_job(
         if work.is_said and found is None:
             fields = await work_changes(client, known.definition, work)
         with rephrase_errors(rephrase_definition_error), _placing(found, options):
-            # What somebody else has changed since it was looked at is not changed back.
+            # `expect` keeps a change that another user made since this command read the job.
             how: dict[str, Any] = {"author": current_actor(), "expect": known.version}
             await client.update(name, **how, **{**fields, **options})
         return await report_job(client, name, as_json=as_json)
@@ -150,7 +150,7 @@ async def print_job_file(
 
 
 async def report_job(client: AnyClient, name: str, *, as_json: bool) -> int:
-    """Say how a job stands now that it was changed, and what looks wrong with it."""
+    """Report the state of a changed job, with the warnings about it."""
     standing = await client.standing(name)
     for warning in await client.warnings(name):
         print_stderr(f"warning: {output.printable(rephrase_definition_error(warning))}")
@@ -276,10 +276,11 @@ async def rollback_job(
         return await report_job(client, found, as_json=as_json)
 
 
-# Code that says of jobs what it said before: who is told of it, and how it becomes current.
+# Code that repeats an earlier definition of a job: how the user is told, and how the definition
+# becomes current.
 #
-# A definition that was replaced does not come back because a process starts that has it: in a
-# rolling deploy, that may be an old one.
+# A replaced definition does not come back because a process that has it starts: in a rolling
+# deploy, that process may be an old one.
 
 
 async def restore_superseded(app: App, *, go_back: bool) -> None:
@@ -297,15 +298,15 @@ async def restore_superseded(app: App, *, go_back: bool) -> None:
 
 
 def is_private_store(url: str) -> bool:
-    """Whether a store is probably one developer's alone. A server's may be that of many, and what
-    they have changed since is not undone because somebody tries older code.
+    """Return true if one developer probably uses the store alone. Many users may share a server's
+    store. Their later changes are not undone because one of them tries older code.
     """
     return not url.startswith("postgres")
 
 
 async def check_app_code(store: Store, app: App) -> Check:
-    """What `daybell doctor` says of an app's code: whether the store goes by what it says. What is
-    new in it will be defined by the next start, and is nobody's problem.
+    """Check for `daybell doctor` that the store follows the definitions of an app's code. The next
+    start defines the new ones, so they are no problem.
     """
     wanted = app.definitions()
     try:
@@ -442,7 +443,7 @@ async def delete_template(
 
 
 def _read_template(file: str) -> dict[str, Any]:
-    """The one template in a file, checked, so that what is wrong is told with its line."""
+    """Return the one template in a file. Check it first, so that an error names its line."""
     found = Declarations(read_file(Path(file)))
     if found.faults:
         raise UsageError(found.faults[0])
@@ -473,7 +474,7 @@ def _echo_template(found: wire.Template) -> None:
 
 
 def _describe_parameter(parameter: Parameter) -> str:
-    """What may be put into a blank."""
+    """Describe the values that a parameter accepts."""
     words: list[str] = [parameter.type]
     if parameter.is_required:
         words.append("required")

@@ -96,7 +96,7 @@ def _text_or_object(what: str) -> Callable[[str], Any]:
     return lambda text: payload.decode(text, what=what) if text.lstrip()[:1] == "{" else text
 
 
-# Options whose flag takes another form than a request.
+# Options with a flag that has another form than the field of a request.
 _READERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "args": lambda text: payload.decode(text, what="--args"),
     "backoff": _text_or_object("--backoff"),
@@ -121,7 +121,7 @@ _MAIN: Final = {"command": "run", "http": "url", "sql": "statement", "notify": "
 
 
 class Work(NamedTuple):
-    """What was typed of what a job runs: which kind, if that was said, and its parts."""
+    """The options that specify the work of a job: its kind, if one is given, and its parts."""
 
     choice: str | None
     main: Any
@@ -133,7 +133,7 @@ class Work(NamedTuple):
 
 
 def take_work(said: dict[str, Any], words: list[str]) -> Work:
-    """Take what a job runs out of what was typed. `words` came after `--`."""
+    """Remove the options that specify the work from the given ones. `words` followed `--`."""
     kinds = {name: value for name in KINDS if (value := said.pop(name)) not in (None, [])}
     parts = {name: value for name in PARTS if (value := said.pop(name)) not in (None, [])}
     if words:
@@ -152,7 +152,7 @@ def take_work(said: dict[str, Any], words: list[str]) -> Work:
 
 
 def check_part(name: str, choice: str, *, of: str = "") -> None:
-    """Refuse an option that is for other kinds than this one; `of` says whose kind it is."""
+    """Refuse an option that is for other kinds than this one; `of` names a job of the kind."""
     if name not in KIND_PARTS.get(choice, {}):
         owners = " or ".join(flag_name(kind) for kind, own in KIND_PARTS.items() if name in own)
         whose = of or f"not for {flag_name(choice)}"
@@ -160,7 +160,7 @@ def check_part(name: str, choice: str, *, of: str = "") -> None:
 
 
 async def work_fields(client: AnyClient, work: Work) -> dict[str, Any]:
-    """What a new job runs, as the fields of a request."""
+    """Return the work of a new job as fields of a request."""
     assert work.choice is not None
     if work.choice == "task":
         return {"task": work.main}
@@ -171,7 +171,7 @@ async def work_fields(client: AnyClient, work: Work) -> dict[str, Any]:
 
 
 async def work_changes(client: AnyClient, known: JobDefinition, work: Work) -> dict[str, Any]:
-    """What a job runs from now on; what is not said of it stays as it is."""
+    """Return the changed fields of a job's work. Parts without an option keep their values."""
     if work.choice in ("task", "template"):
         return await work_fields(client, work)
     kind = work.choice or known.kind
@@ -185,7 +185,7 @@ async def work_changes(client: AnyClient, known: JobDefinition, work: Work) -> d
 
 
 def work_settings(work: Work, kind: str) -> dict[str, Any]:
-    """What was typed of a kind's settings."""
+    """Return the settings of a kind that the options specify."""
     said: dict[str, Any] = {}
     if work.main is not None:
         said[_MAIN[kind]] = _main(kind, work)
@@ -220,7 +220,7 @@ def _command(line: str | list[str], *, is_shell: bool) -> Any:
     try:
         return [parse_reference(word) for word in shlex.split(line)]
     except ValueError:
-        return line  # the reader of settings says what is wrong with it
+        return line  # the reader of settings reports the error
 
 
 def _statement(text: str) -> str:
@@ -265,7 +265,7 @@ async def _template_named(client: AnyClient, name: str) -> NewTemplate:
 
 
 def _given(parts: Mapping[str, Any], template: NewTemplate) -> dict[str, Any]:
-    """Parameters of a template. Its types say what is meant as text."""
+    """Return the parameters of a template. Its types specify which values are text."""
     given: dict[str, Any] = {}
     for name, value in parse_pairs(parts.get("parameter", []), "--parameter", "=").items():
         known = template.parameters.get(name)
@@ -283,23 +283,23 @@ def _value(text: str) -> Any:
 
 
 def _json_body(body: str) -> Any:
-    """What is sent: an object or a list as JSON, all else as the text that it is."""
+    """Return the body to send: an object or a list as JSON, all else as the given text."""
     return _value(body) if body.lstrip()[:1] in ("{", "[") else parse_reference(body)
 
 
-# What is said of words that were typed, in those words: `--shell` rather than {"shell": true}.
+# Messages about options use the words of options: `--shell` rather than {"shell": true}.
 
 Words = str | Callable[[re.Match[str]], str]
 
 
 def _with_args(found: re.Match[str]) -> str:
-    """What was said, and how the parameters that it names are given."""
+    """Return the message, and the flag that gives the parameters that it names."""
     named = ", ".join(f'"{name}": …' for name in found["names"].split(", "))
     return f"{found['said']}. Say --args '{{{named}}}'"
 
 
-# What a message for everybody says, and what a command's user can type. A message about a file
-# begins with its place, and is left as it is: there the words are those of the file.
+# Messages for all clients, each with the words that the user of a command can type. A message about
+# a file begins with its place, and is left as it is: there the words are those of the file.
 _DEFINING: Final[Mapping[str, Words]] = {
     r'^(without a shell, .*; )\{"shell": true\} runs': r"\1--shell runs",
     r'such as \{"secret": "NAME"\}$': "such as @secret:NAME",
@@ -319,12 +319,12 @@ _TRIGGERING: Final[Mapping[str, Words]] = {
 
 
 def rephrase_definition_error(message: str) -> str:
-    """What is said of a job that was made or changed with options."""
+    """Return the error about a job that options create or change, in the words of the options."""
     return _said(message, _DEFINING)
 
 
 def rephrase_trigger_error(message: str) -> str:
-    """What is said of an execution that was asked for."""
+    """Return the error about a requested execution, in the words of the options."""
     return _said(message, _TRIGGERING)
 
 

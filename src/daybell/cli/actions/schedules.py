@@ -62,7 +62,7 @@ def _read(expression: str, tz: str | None, dialect: str) -> Schedule:
 
 
 def _first(start: str | None, schedule: Schedule) -> Instant:
-    """Where to begin; a time without an offset is what the schedule's clock shows."""
+    """Return the time to begin at; a time without an offset is in the schedule's time zone."""
     if start is None:
         return SystemClock().now()
     return parse_moment(start, what="--from", tz=schedule.tz)
@@ -73,7 +73,7 @@ def _offset(time: datetime) -> str:
 
 
 def _remark(time: datetime) -> str:
-    """What a change of the clocks has to do with a time."""
+    """Describe the effect of a change of the clocks on a time."""
     if time.replace(fold=0).utcoffset() != time.replace(fold=1).utcoffset():
         return "second of two" if time.fold else "first of two"
     before = (time.astimezone(UTC) - timedelta(seconds=1)).astimezone(time.tzinfo)
@@ -82,9 +82,9 @@ def _remark(time: datetime) -> str:
     return ""
 
 
-# `daybell jobs backfill`: what the past should have run, shown first and asked about.
+# `daybell jobs backfill`: list the ticks of the past, ask the user, then run them.
 
-SHOWN_MAX = 10  # ticks that are listed before somebody is asked
+SHOWN_MAX = 10  # ticks that are listed before the user is asked
 
 
 async def backfill_job(

@@ -38,7 +38,7 @@ from daybell.settings import Settings
 
 T = TypeVar("T")
 EXAMPLE: Final = "01a1e074-1e02-7b87-ae9e-6ec860fb4d7d"
-PART_CHARS_MIN: Final = 6  # of an id; what is shorter fits many by chance
+PART_CHARS_MIN: Final = 6  # of an id; a shorter part fits many by chance
 PART: Final = re.compile(rf"[0-9a-f-]{{{PART_CHARS_MIN},35}}", re.I)
 
 
@@ -94,7 +94,7 @@ async def check_action(client: AnyClient, act: Callable[[UUID], Awaitable[object
 
 
 async def none_if_denied(look: Awaitable[T]) -> T | None:
-    """What a look shows that a command can do without; None: the key may not look."""
+    """Return the result of an optional read, or None if the key has no right to it."""
     try:
         return await look
     except AccessDenied:
@@ -162,7 +162,7 @@ RETRIED: Final[Mapping[str, str]] = {
     RetryOutcome.REVIVED: "run again",
     RetryOutcome.RENEWED: "run again as new executions",
 }
-# What was not done, and why.
+# Decisions that were not carried out, with the reason.
 FAULTS: Final[Mapping[str, str]] = {
     Cancellation.UNKNOWN: "are gone",
     RetryOutcome.KEY_HELD: "were kept back: another execution has their unique key",
@@ -179,13 +179,13 @@ FAULTS: Final[Mapping[str, str]] = {
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """What was typed after `cancel` or `retry`."""
+    """The arguments and options of `cancel` or `retry`."""
 
     verb: str
     ids: list[str] | None
     filters: Filters
     everything: bool = False
-    force: bool = False  # retry what succeeded, too
+    force: bool = False  # retry succeeded executions, too
     from_node: str | None = None  # of a run: where it begins again
     yes: bool = False
     as_json: bool = False
@@ -203,14 +203,14 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DecisionResult(NamedTuple):
-    """What became of one: a word to count, and a line to print."""
+    """The result for one execution: a word to count, and a line to print."""
 
     word: str
     line: str
 
 
 async def apply_decision(settings: Settings, *, decision: Selection, tenant: str | None) -> int:
-    """Do what was decided; answers the exit code."""
+    """Cancel or retry the selected executions; return the exit code."""
     async with client_for(settings, tenant=tenant) as client:
         if decision.ids:
             return await _each(client, decision, decision.ids)

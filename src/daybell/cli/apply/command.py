@@ -22,7 +22,7 @@ from daybell.errors import DaybellError, UsageError, listed
 from daybell.settings import Settings
 
 FAULTS_MAX: Final = 50  # that are told at once
-PRUNED_MAX: Final = 100  # deleted jobs of which is asked who needs them: each takes a look at all
+PRUNED_MAX: Final = 100  # deleted jobs to check for dependents: each check reads all jobs
 
 
 async def apply(
@@ -86,7 +86,7 @@ def _refuse(faults: Sequence[str]) -> int:
 
 
 def _warn(plan: ApplyPlan) -> None:
-    """What looks wrong, each thing once, with the jobs that it is said of."""
+    """Print the warnings of the plan, each once, with the jobs that it concerns."""
     said: defaultdict[str, list[str]] = defaultdict(list)
     for step in plan.steps:
         if step.action in ("created", "changed"):
@@ -140,12 +140,14 @@ async def _carry_out(client: AnyClient, plan: ApplyPlan) -> int:
 
 
 async def _warn_of_pruned(client: AnyClient, plan: ApplyPlan) -> None:
-    """Say who needs what was deleted. Only now: what was deleted along with it needs nothing."""
+    """Warn of jobs that need a deleted one. This comes last: a job that is deleted, too, needs
+    nothing.
+    """
     pruned = [step for step in plan.steps if step.action == PRUNED]
     for step in pruned[:PRUNED_MAX]:
         try:
             step.warnings = await client.warnings(step.name, deleting=True)
-        except DaybellError as error:  # all is done, and that is what counts
+        except DaybellError as error:  # the plan is applied, so this is only a warning
             print_stderr(
                 f"warning: who needs what was deleted is not known: {describe_error(error)}"
             )

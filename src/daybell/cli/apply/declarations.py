@@ -18,7 +18,7 @@ from daybell.errors import InvalidName, UsageError, faults_of, shown
 Noun = Literal["job", "template"]
 
 _LISTS: Final[dict[str, Noun]] = {"templates": "template", "jobs": "job"}
-# Fields of a request to create a job that mean nothing in a file, and what to do instead.
+# Fields of a request to create a job that mean nothing in a file, and the alternative to each.
 _NOT_IN_A_FILE: Final = {
     "tenant": "--tenant says whose jobs these are",
     "unique_key": "it is for a job that runs at once, and one from a file runs at its times",
@@ -42,7 +42,7 @@ class Declaration:
         return self.document.place((*self.path, *steps_to(field)))
 
     def told(self, error: Exception) -> list[str]:
-        """Return lines that say what is wrong with it, each with its place."""
+        """Return the lines of an error, each with its place."""
         faults = faults_of(error) if isinstance(error, UsageError) else (error,)
         return [
             f"{self.document.place((*self.path, *self.blamed(one)))}: {self.noun}"
@@ -107,7 +107,7 @@ def _is_object(value: Any) -> bool:
 
 
 class Declarations:
-    """What all documents declare, and all that is wrong with them."""
+    """The declarations of all documents, and all errors in them."""
 
     def __init__(self, documents: Sequence[Document]) -> None:
         self.templates: dict[str, Declaration] = {}
@@ -135,7 +135,7 @@ class Declarations:
             return list(self.jobs.values())
 
     def _blame_circle(self, names: list[str]) -> None:
-        """Say what a circle of jobs is made of, where it can be seen."""
+        """Report the jobs of a circle, at a place in a file."""
         steps = [(self.jobs[one], other) for one, other in pairwise(names)]
         waiting = [
             (job, "dependencies" if other in job.dependencies else "schedule")
@@ -212,7 +212,7 @@ class Declarations:
 def read_declaration(
     noun: Noun, value: Any, document: Document, path: Path = (), *, name: str | None = None
 ) -> Declaration:
-    """One job or template; `name` is what it is called if it does not say so itself."""
+    """Return one job or template; `name` is its name if its fields have none."""
     if not isinstance(value, Mapping):
         raise UsageError(f"a {noun} must be an object, with a name")
     fields = dict(cast("Mapping[str, Any]", value))

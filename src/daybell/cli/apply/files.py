@@ -20,7 +20,7 @@ from daybell.cli.references import STDIN, read_text
 from daybell.core.limits import INTEGER_DIGITS_MAX, PAYLOAD_DEPTH_MAX
 from daybell.errors import UsageError, shown
 
-# What was read from a file: plain data, with the line of each part of it.
+# The content of a file: plain data, with the line of each part of it.
 
 Path = tuple[str | int, ...]  # the way to a part: fields by name, items by number
 Lines = dict[Path, int]
@@ -57,7 +57,7 @@ class FileError(Exception):
 
 
 def too_deep(line: int | None) -> FileError:
-    """What is said of data within data within data."""
+    """Return the error for data that is nested too deep."""
     return FileError(f"nested deeper than {PAYLOAD_DEPTH_MAX} levels", line)
 
 
@@ -68,9 +68,9 @@ _TOML_LINE: Final = re.compile(r" \(at line (\d+), column \d+\)$")
 
 
 def find_files(paths: Sequence[str]) -> list[FilePath]:
-    """The files that are named, and those in folders that are, however deep, in order.
+    """Return the named files, and those in named folders at any depth, in order.
 
-    Of a folder, what is hidden or no file of jobs is passed over.
+    In a folder, hidden files and files of other types are skipped.
     """
     found: dict[FilePath, FilePath] = {}
     for text in paths:
@@ -90,7 +90,7 @@ def find_files(paths: Sequence[str]) -> list[FilePath]:
 
 
 def read_file(path: FilePath) -> list[Document]:
-    """The documents of a file; `-` is what comes in as YAML. Raises UsageError."""
+    """Return the documents of a file; `-` is standard input as YAML. Raises UsageError."""
     is_stdin = str(path) == STDIN
     name = "stdin" if is_stdin else str(path)
     read = _READERS.get(".yaml" if is_stdin else path.suffix.lower())
@@ -109,7 +109,7 @@ def _in_folder(folder: FilePath) -> list[FilePath]:
     """In order of their names. Links to folders are followed, and lead into each folder once."""
     found: list[FilePath] = []
     seen = {_identity(folder)}
-    # What cannot be looked into is no empty folder: its jobs would count as removed.
+    # A folder that cannot be read is not empty: its jobs would count as removed.
     for place, folders, names in os.walk(folder, onerror=_refuse_folder, followlinks=True):
         inner = sorted(name for name in folders if not name.startswith("."))
         folders[:] = [name for name in inner if _is_new(FilePath(place, name), seen)]
@@ -133,7 +133,7 @@ def _is_new(folder: FilePath, seen: set[tuple[int, int]]) -> bool:
 
 
 def _identity(path: FilePath) -> tuple[int, int]:
-    """What tells a file or folder from all others of this machine, whatever leads to it."""
+    """Return a key that is unique to a file or folder of this machine, by any path."""
     try:
         known = path.stat()
     except OSError as error:
@@ -244,12 +244,12 @@ _READERS: Final[dict[str, Callable[[str], list[Document]]]] = {
 ENDINGS: Final = tuple(_READERS)  # of files of jobs
 
 
-# YAML as files of jobs are written in it: plain data, and no surprises.
+# YAML as files of jobs use it: plain data, and no surprises.
 #
-# Numbers are those of JSON; true, false and null are what they say; all else is text: `on`,
-# `yes`, `0755`, `12:30:00` and `2026-01-01` mean themselves. What makes a small file large or a
-# text something else is refused: anchors and aliases, tags, merged keys, and keys that come
-# twice.
+# Numbers are those of JSON; true, false and null have their usual meaning; all else is text: `on`,
+# `yes`, `0755`, `12:30:00` and `2026-01-01` mean themselves. Constructs that make a small file
+# large, or turn a text into another value, are refused: anchors and aliases, tags, merged keys, and
+# keys that come twice.
 
 # libyaml's if it is there, which is twenty times as fast; neither makes anything but events.
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -403,7 +403,7 @@ def write_yaml(value: Any, *, indent: str = "") -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes texts of several lines as blocks, and repeats what would be an alias."""
+    """Writes texts of several lines as blocks, and repeats values instead of writing aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -412,7 +412,7 @@ class _Dumper(yaml.SafeDumper):
 def _represent(_: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     style = "|" if "\n" in text else None
     if not text.replace("\n", "").isprintable():
-        style = '"'  # so that what does not print can be escaped
+        style = '"'  # so that unprintable characters can be escaped
     elif text in _WORDS or _NUMBER.fullmatch(text):
         style = "'"
     return yaml.ScalarNode("tag:yaml.org,2002:str", text, style=style)

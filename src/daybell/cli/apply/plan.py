@@ -43,12 +43,12 @@ from daybell.errors import (
 
 PRUNED: Final = "pruned"
 SOURCE: Final = "apply"  # of jobs from files; with `:NAME`, of the set of that name
-ELSEWHERE: Final = ("dependencies", "template")  # fields that name what other files may declare
+ELSEWHERE: Final = ("dependencies", "template")  # fields that name things of other files
 
 
 @dataclass
 class PlannedChange:
-    """What becomes of one job or template."""
+    """The planned change of one job or template."""
 
     noun: Literal["job", "template"]
     name: str
@@ -77,7 +77,7 @@ class ApplyPlan:
 async def make_plan(
     client: AnyClient, found: Declarations, *, source: str, prune: bool
 ) -> ApplyPlan:
-    """Find out what has to be done. Nothing is changed."""
+    """Create the plan. Nothing is changed."""
     plan = ApplyPlan(source, faults=found.faults)
     made = await _plan_templates(client, found, plan)
     asked = dict(found.jobs)
@@ -116,7 +116,7 @@ async def make_plan(
 
 
 async def apply_step(client: AnyClient, step: PlannedChange, *, source: str) -> None:
-    """Do what a step says, unless somebody has changed the job since the plan was made."""
+    """Apply a step, unless another client has changed the job since the plan was made."""
     author = current_actor()
     if step.action == PRUNED:
         await client.delete_job(step.name, expect=step.version)
@@ -180,7 +180,9 @@ def template_fields(template: NewTemplate) -> dict[str, Any]:
 
 
 def _filled(job: Declaration, made: Mapping[str, Template]) -> Declaration:
-    """A job with what a template of the same files says, which may not be kept anywhere yet."""
+    """Return a job with the fields of a template of the same files, which the store may not have
+    yet.
+    """
     named = job.fields.get("template")
     template = made.get(named) if isinstance(named, str) else None
     return job if template is None else replace(job, fields=apply_template(job.fields, template))
@@ -220,7 +222,7 @@ async def _job_step(
     if inner:
         after = {**after, "dependencies": list(dict.fromkeys(job.dependencies))}
     is_new = applied.before is None
-    untold = {"name", "source"} if is_new else {"name"}  # of what is new, that goes without saying
+    untold = {"name", "source"} if is_new else {"name"}  # fields of a new job that are not shown
     return PlannedChange(
         "job",
         job.name,
@@ -257,17 +259,17 @@ async def _orphans(client: AnyClient, found: Declarations, source: str) -> list[
             return orphans
 
 
-# What differs between two definitions, as people read it.
+# Differences between two definitions, as users read them.
 
 LINE_CHARS_MAX: Final = 60  # of a value that is shown beside its field
-CONTEXT_LINES: Final = 2  # of a long text, around what has changed
+CONTEXT_LINES: Final = 2  # of a long text, around each change
 NOTHING: Final = "(not set)"
 
 COLOURS: Final = {"+": "green", "-": "red", "~": "yellow", "@": "cyan"}
 
 
 def echo_change(mark: str, what: str, changes: Sequence[Change]) -> None:
-    """Print a thing that is new (+), changed (~) or goes (-), and what differs about it."""
+    """Print a thing that is new (+), changed (~) or removed (-), and its differences."""
     echo_marked(f"{mark} {what}")
     for line in lines_of(changes):
         echo_marked(line)
@@ -282,7 +284,7 @@ def echo_marked(line: str) -> None:
 
 
 def lines_of(changes: Iterable[Change]) -> Iterator[str]:
-    """Lines for people: a field with what it was and is, or a long text with what has changed."""
+    """Yield lines for users: a field with its old and new value, or the changes of a long text."""
     for change in changes:
         if _is_long(change.before) or _is_long(change.after):
             yield f"    {change.field}:"
