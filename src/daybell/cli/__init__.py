@@ -203,7 +203,7 @@ def _name_of(command: CommandInfo) -> str | None:
 
 
 def _complain_of(misuse: typer.BadParameter) -> None:
-    """Say in a line what was not understood, and where to read on."""
+    """Print in one line the part of the input that is not understood, and the help to read."""
     said = misuse.format_message().removeprefix("Invalid value: ").rstrip(".")
     if said.startswith(MISPLACED):
         said = f"{MISPLACED} here; it goes before the command: daybell --api-url URL COMMAND"
@@ -213,7 +213,7 @@ def _complain_of(misuse: typer.BadParameter) -> None:
 
 
 def _typed_path() -> str:
-    """The command that was typed, for a mistake that does not say whose it is."""
+    """Return the typed command, for a usage error that does not name its command."""
     command = _command()
     path = "daybell"
     for word in sys.argv[1:]:

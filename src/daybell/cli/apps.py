@@ -31,7 +31,7 @@ from daybell.sdk.modules import AppImportError, describe_import_error
 from daybell.settings import Settings, masked_url
 from daybell.store.protocol import Store
 
-# All jobs of a tenant, in pages: for what `daybell doctor` looks at.
+# All jobs of a tenant, in pages, for the checks of `daybell doctor`.
 
 
 async def tenant_names(store: Store) -> list[str]:
@@ -50,7 +50,7 @@ async def iterate_jobs(store: Store, tenant: str) -> AsyncGenerator[Job]:
             return
 
 
-# What people are told of jobs that others name, and that are not there.
+# Messages about jobs that others name, and that do not exist.
 
 
 async def warn_missing_jobs(
@@ -74,7 +74,7 @@ async def warn_missing_jobs(
 
 
 async def check_missing_jobs(store: Store) -> list[Check]:
-    """The jobs of all tenants, in one pass. What is paused needs nothing."""
+    """Check the jobs of all tenants, in one pass. A paused job needs nothing."""
     checks: list[Check] = []
     for tenant in await tenant_names(store):
         there, wanted = set[str](), defaultdict[str, list[str]](list)
@@ -89,7 +89,7 @@ async def check_missing_jobs(store: Store) -> list[Check]:
 
 
 def _named_by(job: Job) -> list[tuple[str, str]]:
-    """The jobs that a job cannot do without, each with what that means for it."""
+    """Return the jobs that a job needs, each with the reason."""
     if job.paused_at is not None:
         return []
     needed = [(name, f"{job.name} waits for it") for name in job.definition.upstream]
@@ -144,8 +144,8 @@ def find_app(spec: str | None, settings: Settings, *, flag: str | None) -> App:
 
 
 def show_traceback(error: BaseException, settings: Settings) -> None:
-    """Print where in the user's code an error comes from, as Python would have; what it says is
-    told by whoever has caught it. With DAYBELL_DEBUG=1 our own code is shown, too.
+    """Print the place in the user's code that raises an error, as Python would have; the caller
+    that catches the error prints its message. With DAYBELL_DEBUG=1 our own code is shown, too.
     """
     told = traceback.TracebackException.from_exception(error)
     if os.environ.get("DAYBELL_DEBUG") != "1":
@@ -161,9 +161,9 @@ def show_traceback(error: BaseException, settings: Settings) -> None:
 
 
 def _only_theirs(told: traceback.TracebackException) -> None:
-    """Leave out our own code, and what of the standard library we and Python have called."""
+    """Leave out our own code, and calls of the standard library by Daybell and Python."""
     kept: list[traceback.FrameSummary] = []
-    is_ours = True  # who has called what comes next
+    is_ours = True  # the caller of the next frame is our code
     for frame in told.stack:
         is_library = frame.filename.startswith(_LIBRARY) and "site-packages" not in frame.filename
         if not is_library or "importlib" in frame.filename:
@@ -182,7 +182,7 @@ _LIBRARY: Final = ("<frozen", sysconfig.get_path("stdlib") + os.sep)
 
 @asynccontextmanager
 async def run_hooks(app: App, settings: Settings) -> AsyncGenerator[None]:
-    """Run the app's hooks around what is done; an error of theirs is shown as Python would."""
+    """Run the app's hooks around the body; an error of a hook is shown as Python would."""
     lifespan = app.lifespan()
     with _shown(settings, "on_start"):
         await lifespan.__aenter__()
@@ -208,8 +208,8 @@ def _shown(settings: Settings, what: str) -> Generator[None]:
 async def connect_app(app: App, *, migrate: bool = False) -> AsyncGenerator[Store]:
     """Connect the app, define its jobs, and yield the store that it uses.
 
-    The worker has to use that very store: what is in memory is nowhere else. Definitions that the
-    store does not follow are reported by `commands.definitions.restore_superseded`.
+    The worker has to use the same store object: a memory store exists only there. Definitions that
+    the store does not follow are reported by `actions.definitions.restore_superseded`.
     """
     use_store(app.url)
     if migrate and app.url.startswith("postgres"):
@@ -230,7 +230,7 @@ async def connect_app(app: App, *, migrate: bool = False) -> AsyncGenerator[Stor
 
 
 def _too_many(app: App, error: QuotaExceeded) -> QuotaExceeded:
-    """What a tenant may have, said of what the code has: nobody made these jobs by hand."""
+    """Return the tenant's quota error with the app's count of tasks: the code creates the jobs."""
     count = len(app.tasks)
     tasks = f"{count:,} task{'s, each a job' if count != 1 else ', which is a job'}"
     return QuotaExceeded(
@@ -239,8 +239,8 @@ def _too_many(app: App, error: QuotaExceeded) -> QuotaExceeded:
 
 
 async def report_removed_jobs(app: App, *, prune: bool) -> None:
-    """Say which jobs have left the code while their schedules still fire; or remove them. Say also
-    which ones the code runs, and nobody has.
+    """Report the jobs that have left the code while their schedules still fire; or remove them.
+    Report also the jobs that the code runs, and that do not exist.
     """
     client = await app.open()
     await warn_missing_jobs(client.store, client.tenant, app.definitions())
@@ -269,7 +269,7 @@ def select_queues(app: App, wanted: str) -> str:
 
 
 def warn_about_app(app: App, queues: str, *, has_app: bool) -> None:
-    """Say what was perhaps not meant, although it can be done."""
+    """Warn of settings that are allowed, but perhaps not intended."""
     if has_app and not app.tasks and not app.workflows:
         found = undeclared_modules(app)
         wanted = ", ".join(f'"{name}"' for name in found[:SAMPLE_MAX]) or '"package.module"'
@@ -297,5 +297,5 @@ def warn_about_app(app: App, queues: str, *, has_app: bool) -> None:
 
 
 def list_sample(names: Iterable[str]) -> str:
-    """A list of names, cut where nobody reads on."""
+    """Return a list of names, cut to a readable length."""
     return listed(names, most=SAMPLE_MAX)

@@ -30,14 +30,14 @@ NO_ARGUMENTS: Final[dict[str, Any]] = {}
 
 
 class LeftoverWork(DaybellError):
-    """The store holds what another measurement has enqueued."""
+    """The store holds executions that another measurement has enqueued."""
 
     code = "leftover-work"
     remedy = "Purge the queue of the benchmark, as the message says."
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
-    """What came out."""
+    """The results of a measurement."""
 
     jobs: int
     finished: int
@@ -67,9 +67,9 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
 async def measure(
     url: str, *, jobs: int, concurrency: int, keep: bool, stop: StopSignals
 ) -> Measurement:
-    """Do it in a tenant of its own, where it meets nobody's work.
+    """Measure in a tenant of its own, apart from all other work.
 
-    Raises LeftOver if it meets another measurement, BrokenOff if an end is wanted too early.
+    Raises LeftoverWork if it meets another measurement, StartInterrupted if an end is wanted too early.
     """
     app = App(url, tenant=TENANT)
 
@@ -80,7 +80,7 @@ async def measure(
     clock = SystemClock()
     counter = Counter(jobs)
     app.observe(counter)
-    # One store for all of it, and not the app's own: what is in memory is nowhere else.
+    # Use one store for all of it, and not the app's own: a memory store exists only there.
     async with contextlib.AsyncExitStack() as stack:
         with stop.heeding():
             client = await _prepare(await _open(url, stack), app)
@@ -95,7 +95,7 @@ async def measure(
             )
             run_seconds = await _run(worker, counter, stop, clock)
         finally:
-            # Also what an interrupted one has enqueued: the next would meet it.
+            # Remove also the jobs of an interrupted measurement: the next one would meet them.
             await (client.purge_queue(QUEUE) if keep else client.delete_job(JOB, force=True))
     kept = (
         f"{output.format_count(counter.finished, 'execution')} in the history of"

@@ -25,13 +25,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C", Client, RemoteClient, AnyClient)
 
-MANY: Final = "many"  # the target of what is done to several
+MANY: Final = "many"  # the target of a verb that acts on several
 IDS_MAX: Final = 100  # of them that are told
-UNTOLD: Final = frozenset({"args", "on_step", "author"})  # of what a verb was called with
+UNTOLD: Final = frozenset({"args", "on_step", "author"})  # arguments that an entry leaves out
 
 
 def current_actor() -> str:
-    """How the audit log calls who uses this terminal."""
+    """Return the name of this terminal's user for the audit log."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a user id without a name, as in a container
@@ -40,7 +40,7 @@ def current_actor() -> str:
 
 
 def audited(client: C, action: str, target: str, *, before: Any = None, after: Any = None) -> C:
-    """Return a client whose change brings its entry. A server keeps its own record."""
+    """Return a client that writes the entry with its change. A server keeps its own record."""
     if not isinstance(client, Client):
         return client
     return client.audited(_entry(action, target, before=before, after=after))
@@ -63,7 +63,7 @@ def audit_in_transaction(
 def audit_after_call(
     verb: Callable[P, Awaitable[R]], action: str
 ) -> Callable[P, CoroutineType[Any, Any, R]]:
-    """A verb whose writes may travel with those of others: its entry comes right after it."""
+    """Return a verb that may share a transaction with others: its entry follows its writes."""
 
     @wraps(verb)
     async def recorded(*given: P.args, **options: P.kwargs) -> R:
@@ -77,7 +77,7 @@ def audit_after_call(
 
 
 class RecordingClient(Client):
-    """A client of a store that puts on record what is done with it, as a server does."""
+    """A client of a store that records its changes in the audit log, as a server does."""
 
     create = audit_in_transaction(Client.create, "job.create")
     update = audit_in_transaction(Client.update, "job.update")
@@ -127,9 +127,9 @@ class RecordingClient(Client):
 def _describe_call(
     action: str, verb: Callable[..., Any], given: tuple[Any, ...], options: Mapping[str, Any]
 ) -> tuple[Client, NewAuditEntry]:
-    """Whose verb it is, and what is told of a call: its target, and how it was asked for."""
+    """Return the client of a call, and the entry for it: its target and its arguments."""
     client, *targets = given
-    names = [*signature(verb).parameters]  # for what was given by its place
+    names = [*signature(verb).parameters]  # for arguments given by position
     said = {**dict(zip(names[2:], targets[1:], strict=False)), **options}
     after = {key: value for key, value in said.items() if key not in UNTOLD}
     target = _target(targets)

@@ -27,7 +27,7 @@ async def migrate(
         if check:
             return _tell(place, await store.pending_migrations(), flag)
         if grant is not None and not await has_role(store, grant):
-            # Before anything is done: half of what was asked for is not what was asked for.
+            # This check comes before all changes: a part of the request must not be done alone.
             raise NotFound(
                 f"{place} has no role {shown(grant)}, and nothing was changed; create it first:"
                 f" CREATE ROLE {_identifier(grant)} LOGIN"

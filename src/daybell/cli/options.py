@@ -142,7 +142,7 @@ EndedUntil = Annotated[Text, typer.Option("--ended-until", metavar="TIME", help=
 
 
 def read_args(typed: list[str] | None) -> dict[str, str] | None:
-    """Read what `--arg` was given."""
+    """Return the arguments that `--arg` gives."""
     found: dict[str, str] = {}
     for one in typed or ():
         name, mark, value = one.partition("=")
@@ -154,17 +154,17 @@ def read_args(typed: list[str] | None) -> dict[str, str] | None:
     return found or None
 
 
-# What cannot be done by way of a server. A worker's app may name a store, so that is seen later.
+# Commands that cannot use a server. A worker's app may name a store, so that is checked later.
 ON_STORE = frozenset({"migrate", "doctor", "scheduler", "server", "bench", "chaos"})
 
 
 def statuses(incomplete: str) -> list[str]:
-    """What `--status` may be, for completion."""
+    """Return the values of `--status`, for completion."""
     return actions.completion.statuses(incomplete)
 
 
 def priorities(incomplete: str) -> list[str]:
-    """What `--priority` may be, for completion."""
+    """Return the values of `--priority`, for completion."""
     return actions.completion.priorities(incomplete)
 
 
@@ -195,7 +195,7 @@ def _get_params(command: Any, context: typer.Context) -> list[Any]:
 
 
 def _process_value(param: Any, context: typer.Context, value: Any) -> Any:
-    """Do for plain words what `process_value` of Typer's parameters does."""
+    """Process plain words as `process_value` of Typer's parameters does."""
     kind, info = param.type_descriptor.annotation, param.type_descriptor.parameter_info
     is_many = param.multiple or param.nargs == -1
     is_absent = value is None and not param.required
@@ -267,7 +267,7 @@ MISUSE: Final = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[1])
 
 
 class CommandWithWords(TyperCommand):
-    """A command whose words after `--` belong to somebody else, whatever they look like."""
+    """A command whose words after `--` belong to another program, even if they look like flags."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         own, after = args, list[str]()

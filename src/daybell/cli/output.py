@@ -34,12 +34,12 @@ class Column(NamedTuple):
 
 
 def fit(columns: Sequence[Column], wanted: Sequence[int], *, room: int) -> list[int]:
-    """How wide each column is, 0 for one that is left out. `wanted` is what would show all."""
+    """Return the width of each column, 0 for one that is left out. `wanted` are the full widths."""
     least = [
         want if column.least is None else min(want, column.least)
         for column, want in zip(columns, wanted, strict=True)
     ]
-    # The last of equals goes first: what matters most is on the left.
+    # The last of equals goes first: the most important column is on the left.
     leaving = sorted(range(len(columns)), key=lambda place: (columns[place].rank, place))
     widths = list(least)
     while _taken(widths) > room and columns[leaving[-1]].rank > 0:
@@ -73,7 +73,7 @@ FILE_WIDTH: Final = 10_000
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    """The same with everything escaped that would not print, except what is in `keep`."""
+    """Return the text with every unprintable character escaped, except those in `keep`."""
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() or one in keep else _escaped(one) for one in text)
@@ -94,7 +94,7 @@ def echo_table(
 ) -> None:
     """Print rows under their headings, one line each, or in words that there are none.
 
-    What is too wide for a terminal is shortened or left out; a file gets everything.
+    A column that is too wide for a terminal is shortened or left out; a file gets everything.
     """
     from rich.cells import cell_len
     from rich.table import Table
@@ -120,7 +120,7 @@ def echo_table(
                 if width
             )
         )
-    # Wide enough for what is never shortened; a terminal that is narrower folds it itself.
+    # Wide enough for the columns that are never shortened; a narrower terminal folds lines itself.
     _echo(table, width=sum(widths) + GAP * len(widths))
 
 
@@ -196,7 +196,7 @@ def format_count(number: int, noun: str, *, plural: str | None = None) -> str:
 
 @contextmanager
 def show_progress(what: str, *, total: int | None = None) -> Generator[Callable[[int], None]]:
-    """Show on a terminal how far a long work is; yields what to call with every step."""
+    """Show the progress of a long task on a terminal; yield a function to call with every step."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
@@ -209,7 +209,7 @@ def show_progress(what: str, *, total: int | None = None) -> Generator[Callable[
 
 @contextmanager
 def show_status(what: str, *, quiet: bool = False) -> Generator[Callable[[str], None]]:
-    """Show on a terminal that something goes on; yields what to call when there is news."""
+    """Show on a terminal that a task goes on; yield a function to call with news."""
     if quiet or not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -220,7 +220,7 @@ def show_status(what: str, *, quiet: bool = False) -> Generator[Callable[[str], 
 
 
 def console(*, err: bool = False) -> Console:
-    """A console for what a command prints."""
+    """Return a console for the output of a command."""
     from rich.console import Console
 
     stream = sys.stderr if err else sys.stdout

@@ -13,15 +13,15 @@ import typer
 from daybell.core.references import JOIN, is_reference, reference
 from daybell.errors import UsageError, shown
 
-# What a terminal's user writes for {"secret": "NAME"}, anywhere in a text.
+# The form of {"secret": "NAME"} on a terminal, anywhere in a text.
 SECRET: Final = re.compile(r"@secret:([A-Za-z_][A-Za-z0-9_]*)")
 MARK: Final = "@secret:"
-FILE_BYTES_MAX: Final = 1024 * 1024  # of one file; what people write by hand is far smaller
+FILE_BYTES_MAX: Final = 1024 * 1024  # of one file; files written by hand are far smaller
 STDIN: Final = "-"
 
 
 def parse_reference(text: str) -> Any:
-    """The text, or what stands for it if a secret is named in it."""
+    """Return the text, or the reference that replaces it if a secret is named in it."""
     parts: list[Any] = []
     end = 0
     for found in SECRET.finditer(text):
@@ -58,8 +58,8 @@ def format_references(value: Any) -> str:
 
 
 def read_text_value(text: str, *, what: str) -> str:
-    """The text itself, or that of a file which is named as @FILE; @- is what comes in. Text that
-    begins with @ is written with two of them.
+    """Return the text itself, or that of a file which is named as @FILE; @- is standard input. Text
+    that begins with @ is written with two of them.
     """
     if not text.startswith("@") or text.startswith(MARK):
         return text
@@ -72,7 +72,7 @@ def read_text_value(text: str, *, what: str) -> str:
 
 
 def parse_pairs(given: Sequence[str], flag: str, mark: str) -> dict[str, str]:
-    """What was given by name; a name that comes twice is refused."""
+    """Return the values by name; a name that comes twice is refused."""
     said: dict[str, str] = {}
     for one in given:
         name, found, value = one.partition(mark)
@@ -87,7 +87,7 @@ def parse_pairs(given: Sequence[str], flag: str, mark: str) -> dict[str, str]:
 
 
 def read_text(path: str, *, what: str) -> str:
-    """A file's text; `-` is what comes in."""
+    """Return a file's text; `-` is standard input."""
     try:
         if path == STDIN:
             raw = sys.stdin.buffer.read(FILE_BYTES_MAX + 1)

@@ -33,7 +33,7 @@ DONE, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
 
 _mask: Callable[[str], str] = str  # hides the secrets of the settings in use
 _flags: Mapping[str, object] = {}  # settings that were given with the command
-spoken: logging.Logger | None = None  # what lines of text become records of; None: they stay text
+spoken: logging.Logger | None = None  # takes lines of text as records; None: they stay text
 _is_json = False  # errors are reported as JSON
 _store = ""  # the URL of the store in use, which errors name; none of a server's, over HTTP
 
@@ -48,7 +48,7 @@ def run_command(
     global _flags, _mask, _store
     settings = Settings.load(flags)
     if flags.get("database_url") is not None:
-        settings = replace(settings, api_url=None)  # who names a store means that one
+        settings = replace(settings, api_url=None)  # a named store comes before a server
     for name in ("log_level", "log_format", "pool_size"):
         # Also for the processes that this one starts, and for the app.
         if flags.get(name) is not None:
@@ -95,7 +95,7 @@ def require_store(settings: Settings, command: str, *, url: str | None = None) -
 
 
 def use_server() -> None:
-    """Have errors name no store: what a server says names the server.
+    """Have errors name no store: the errors of a server name the server.
 
     Raises UsageError if a file in this folder would decide where the key of the user is sent.
     """
@@ -122,7 +122,7 @@ def use_store(url: str) -> None:
 
 
 def describe_error(error: DaybellError, *, limit: str = "in time") -> str:
-    """What an error says. A time that ran out has no words of its own, only its type's name."""
+    """Return the text of an error. A timeout has no text of its own, only its type's name."""
     is_late = isinstance(error.__cause__, TimeoutError)
     return re.sub(r"\bTimeoutError$", f"no answer {limit}", str(error)) if is_late else str(error)
 
@@ -130,11 +130,11 @@ def describe_error(error: DaybellError, *, limit: str = "in time") -> str:
 def with_flag(
     advice: str, flag: str | None, *, otherwise: str = "with the same --database-url"
 ) -> str:
-    """Advice to run a command, for the store that a --database-url named.
+    """Return advice to run a command, for the store that a --database-url named.
 
     Without the flag, the command would be for another store. One with a password is not repeated;
-    `otherwise` is said instead. What is advised to programs is left out. A grant is made by the
-    owner, and the flag has named another role.
+    `otherwise` is said instead. Advice to programs is left out. A grant is made by the owner, and
+    the flag has named another role.
     """
     advice = re.sub(r"(`daybell migrate) --database-url [^`]+`, or .*", r"\1`", advice)
     if flag is None:
@@ -211,7 +211,7 @@ def _report(problem: Mapping[str, Any]) -> None:
 
 
 def _typed(error: DaybellError) -> str:
-    """What an error says, with the option in place of the parameter of the HTTP API."""
+    """Return the text of an error, with the option in place of the parameter of the HTTP API."""
     if not isinstance(error, AccessDenied):
         return str(error)
     said = re.sub(r"in the filter: job_id$", "with --job", str(error))
@@ -219,7 +219,7 @@ def _typed(error: DaybellError) -> str:
 
 
 def describe_environment_error(error: Exception) -> str | None:
-    """What is wrong with the place where the program runs; None: it is the program."""
+    """Describe an error of the program's environment; None: the error is the program's own."""
     if not isinstance(error, OSError):
         return None
     try:
@@ -249,13 +249,13 @@ def open_streams() -> None:
 
 
 def print_stderr(message: str) -> None:
-    """Say on stderr what went wrong, if anybody can be told; with DAYBELL_DEBUG=1 also where."""
+    """Report an error on stderr, if it can be written; with DAYBELL_DEBUG=1 with its place."""
     with suppress(OSError):
         _write_stderr(message)
 
 
 def use_logger(logger: logging.Logger) -> None:
-    """Have what this process says of itself be records of a logger, as for JSON lines."""
+    """Send this process's own lines to a logger as records, as for JSON lines."""
     global spoken
     spoken = logger
 
@@ -269,13 +269,13 @@ def _write_stderr(message: str) -> None:
         return
     if os.environ.get("DAYBELL_DEBUG") == "1" and message.startswith("error:"):
         sys.stderr.write(_mask(traceback.format_exc()))
-    # One line, whatever the message contains.
+    # Print one line, even if the message contains several.
     sys.stderr.write(" ".join(_mask(message).split()) + "\n")
 
 
 def close_output() -> bool:
-    """Flush what was printed. True: that cannot be, and the rest is dropped; in silence if it is
-    only that the reader has gone.
+    """Flush the output. Return true if that fails, and drop the rest; in silence if only the reader
+    has gone.
     """
     try:
         sys.stdout.flush()

@@ -28,7 +28,7 @@ PR_SET_PDEATHSIG: Final = 1
 
 @contextlib.contextmanager
 def interruptible() -> Generator[None]:
-    """Let Ctrl-C end what blocks at once: the event loop, which would hear it, waits for us."""
+    """Let Ctrl-C end a blocking call at once: the event loop, which would handle it, is blocked."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
@@ -52,7 +52,7 @@ class StopSignals:
         self._requested = asyncio.Event()
         self._clock = SystemClock()
         self._heard_at: float | None = None
-        self.code = DONE  # to end with if nothing had begun; a person who gave up is told so
+        self.code = DONE  # the exit code if nothing had begun; a user that gave up sees it
         self._loop = asyncio.get_running_loop()
         self._before: dict[signal.Signals, Any] = {}
 
@@ -90,7 +90,7 @@ class StopSignals:
         return self._requested.is_set()
 
     async def wait(self) -> None:
-        """Until somebody wants an end."""
+        """Wait until an end is requested."""
         await self._requested.wait()
 
     def on_request(self, act: Callable[[], object]) -> asyncio.Task[None]:
@@ -104,10 +104,11 @@ class StopSignals:
 
     @contextlib.contextmanager
     def heeding(self) -> Generator[None]:
-        """Break off what is awaited inside when an end is wanted; then raises BrokenOff.
+        """Cancel the awaited calls of the body when an end is requested; then raise StartInterrupted.
 
-        For what comes before there is anything to end: a database that does not answer, a hook
-        that hangs. It stays in this task, so that what a hook has entered can be left by another.
+        For calls before there is anything to end: a database that does not answer, a hook that
+        hangs. The body stays in this task, so that another hook can leave a context that a hook has
+        entered.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -116,7 +117,7 @@ class StopSignals:
             yield
         except asyncio.CancelledError:
             if not self.is_requested or task.uncancel():
-                raise  # somebody else's wish
+                raise  # the cancellation came from elsewhere
             raise StartInterrupted from None
         finally:
             stopping.cancel()
@@ -148,7 +149,7 @@ class StopSignals:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask, unless --yes was given; without a terminal there is nobody to ask."""
+    """Ask, unless --yes was given; without a terminal there is no person to ask."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -168,11 +169,11 @@ def confirm(question: str, *, yes: bool) -> None:
 
 # Keys as they are pressed, without waiting for a line.
 
-LOCAL_FLAGS, CHARACTERS = 3, 6  # places in what termios answers
+LOCAL_FLAGS, CHARACTERS = 3, 6  # positions in the answer of termios
 
 
 class KeyReader:
-    """While entered, calls back with what is typed. The terminal is as before afterwards.
+    """While entered, calls back with each typed key. The terminal is as before afterwards.
 
     Ctrl-C still is a signal. Ctrl-Z is not: it would leave the terminal to a shell as it is now.
     """
@@ -199,7 +200,7 @@ class KeyReader:
             self.restore()
 
     def restore(self) -> None:
-        """Give the terminal back as it was; what was typed and not read is dropped."""
+        """Restore the terminal; typed keys that were not read are dropped."""
         if self._before is not None:
             termios.tcsetattr(self._fd, termios.TCSAFLUSH, self._before)
 

@@ -67,12 +67,13 @@ from daybell.store.timeouts import timeouts_for
 
 KINDS: Final = "kinds"
 
-_Lane = tuple[str, str]  # a queue, and what its workers must offer
+_Lane = tuple[str, str]  # a queue, and the needs that its workers must offer
 
 
 async def check_kinds(store: Store) -> list[Check]:
-    """The jobs of all tenants. Of tasks only the secrets: nobody says what their code needs. It is
-    about what is to begin: what waits in vain by now, `check_stranded` and `check_tasks` find.
+    """Check the jobs of all tenants. For tasks, only the secrets are checked: the needs of their
+    code are not known. The check is about executions to come: `check_stranded` and `check_tasks`
+    find those that wait in vain by now.
     """
     checks: list[Check] = []
     now = (await store.health()).now
@@ -94,8 +95,9 @@ async def check_kinds(store: Store) -> list[Check]:
 
 
 def _closed(job: Job, workers: Sequence[Worker], now: Instant) -> list[_Lane]:
-    """The lanes of a job that nobody serves: its own, and those of its nodes. Of nodes that are
-    tasks, too, nobody says which of them a worker has, but whether it has any.
+    """Return the lanes of a job that no worker serves: its own, and those of its nodes. For nodes
+    that are tasks, too, the store does not record which of them a worker has, but only if it has
+    any.
     """
     lanes = {(job.definition.queue, job.definition.needs): None}
     if job.definition.kind == "workflow":
@@ -114,7 +116,7 @@ def _closed(job: Job, workers: Sequence[Worker], now: Instant) -> list[_Lane]:
 def judge_offers(
     tenant: str, unoffered: Mapping[str, Iterable[_Lane]], looks: Mapping[str, JobActivity]
 ) -> list[Check]:
-    """Jobs that nobody can run are a problem if one of them is to run."""
+    """Report jobs that no worker can run as a problem if one of them is to run."""
     waiting: dict[_Lane, list[str]] = defaultdict(list)
     for job, lanes in unoffered.items():
         if _is_to_run(looks.get(job, JobActivity())):
@@ -126,7 +128,7 @@ def judge_offers(
 
 
 def is_fine(check: Check) -> bool:
-    """Whether it says that somebody runs all that is to run."""
+    """Return true if the check reports that workers run all that is to run."""
     return check.name == KINDS and check.is_ok
 
 
@@ -224,7 +226,7 @@ def _of(tenant: str) -> str:
     return "" if tenant == DEFAULT_TENANT else f" of tenant {tenant}"
 
 
-# What `daybell doctor` says of schedules: whether they can be read, will fire, and do.
+# Checks of `daybell doctor` on schedules: that they can be read, will fire, and do.
 
 
 async def check_schedules(store: Store) -> list[Check]:
@@ -243,8 +245,8 @@ async def check_schedules(store: Store) -> list[Check]:
 
 
 async def _check_calls(store: Store, tenant: str, found: Iterable[Schedule]) -> list[Check]:
-    """Schedules that call a workflow with what it took once. Those that come with a definition were
-    looked at together with it.
+    """Check the schedules that call a workflow with arguments that it no longer takes. Those that
+    come with a definition were checked together with it.
     """
     added: dict[str, list[Schedule]] = defaultdict(list)
     for one in found:
@@ -264,7 +266,7 @@ async def _check_calls(store: Store, tenant: str, found: Iterable[Schedule]) -> 
 def judge_schedules(
     found: Sequence[Schedule], leaders: Sequence[Leadership], *, now: Instant
 ) -> list[Check]:
-    """What is right with these, and what is not."""
+    """Return the checks that these schedules pass, and those that they fail."""
     if not found:
         return [Check(name="schedules", is_ok=True, found="none")]
     broken = [one for one in found if _fault(one)]
@@ -367,10 +369,10 @@ def _schedule_names(schedules: Sequence[Schedule]) -> str:
     return f"{output.format_count(len(schedules), 'schedule')} of {listed(jobs)}"
 
 
-# What `daybell doctor` says of executions that are due and that nobody can take.
+# Checks of `daybell doctor` on executions that are due and that no worker can take.
 #
-# A job says where its next executions go. Those that wait already may be in another queue, and
-# run an older version of it, which may be of another kind.
+# A job specifies the queue of its next executions. Those that wait already may be in another queue,
+# and run an older version of it, which may be of another kind.
 
 
 async def check_stranded(store: Store, *, patience: Seconds = OVERDUE_SECONDS) -> list[Check]:
@@ -399,7 +401,9 @@ async def check_stranded(store: Store, *, patience: Seconds = OVERDUE_SECONDS) -
 async def _by_needs(
     store: Store, tenant: str, due: Iterable[Execution]
 ) -> dict[str, list[Execution]]:
-    """What workers must offer for them, without what is said of their jobs anyway."""
+    """Group executions by the needs that workers must offer, without those reported with their
+    jobs.
+    """
     found: dict[str, list[Execution]] = defaultdict(list)
     versions: dict[tuple[str, int | None], Job | None] = {}
     for one in due:
@@ -442,10 +446,11 @@ def _stranded(tenant: str, queue: str, needs: str, found: list[Execution]) -> Ch
     )
 
 
-# What `daybell doctor` says of executions whose task no worker has, as far as they were tried.
+# Checks of `daybell doctor` on executions with a task that no worker has, as far as they were
+# tried.
 #
-# A worker that takes an execution and has no such task puts it off, with that as its reason, if
-# no other live one of the queue says that it has the task.
+# A worker that takes an execution and has no such task puts it off, with that as its reason, if no
+# other live worker of the queue reports that it has the task.
 
 _Version = tuple[str, int]
 
@@ -496,7 +501,7 @@ def _unknown(tenant: str, put_off: list[Execution], known: dict[_Version, JobDef
 
 
 def _task_with_jobs(task: str, jobs: set[str]) -> str:
-    """A task, and whose it is if that is not clear from its name."""
+    """Return a task, with the jobs that run it if its name does not tell."""
     first, *others = sorted(jobs)
     if jobs == {task}:
         return task
@@ -515,8 +520,8 @@ LEASE_SECONDS_MOST: Final = 300.0
 async def doctor(
     settings: Settings, *, as_json: bool, flag: str | None = None, spec: str | None = None
 ) -> int:
-    """Make all checks and show them. `flag` is a --database-url, `spec` names an app, whose store
-    it is then.
+    """Make all checks and show them. `flag` is a --database-url. `spec` names an app: its store is
+    checked then.
     """
     app, found = None, list[Check]()
     try:
@@ -533,7 +538,7 @@ async def doctor(
 
 
 def refuse(error: UsageError) -> None:
-    """Report to a program that the settings cannot be used: it reads JSON, whatever is wrong."""
+    """Report unusable settings to a program: it reads JSON, also if nothing can be checked."""
     name = "store" if error.field == "database_url" else "settings"
     advice = "mend the flag, the variable or the line in daybell.toml that it comes from"
     typer.echo(encode_checks([Check(name=name, is_ok=False, found=str(error), advice=advice)]))
@@ -549,8 +554,8 @@ def encode_checks(found: Sequence[Check]) -> str:
 async def check_store(
     settings: Settings, *, flag: str | None = None, app: App | None = None
 ) -> list[Check]:
-    """Whether it can be reached and used, what it says of itself, and whether it goes by what the
-    app's code says.
+    """Check that the store can be reached and used, read its own report, and check that it follows
+    the definitions of the app's code.
     """
     place = masked_url(settings.database_url)
     sealer = None if settings.secrets_key is None else Sealer(settings.secrets_key)
@@ -583,8 +588,8 @@ async def check_store(
 
 
 async def _check_takers(store: Store) -> list[Check]:
-    """Whether somebody runs what is to run. Where something waits in vain, only that is said: a run
-    that began waits for its nodes, whoever could begin another.
+    """Check that workers run all that is to run. If executions wait in vain, report only those: a
+    run that began waits for its nodes, even if a worker could begin another.
     """
     waiting = [*await check_stranded(store), *await check_tasks(store)]
     return [one for one in await check_kinds(store) if not (waiting and is_fine(one))] + waiting
@@ -601,7 +606,7 @@ def _failed(name: str, said: str, *, otherwise: str = "") -> Check:
 
 def _way_out(error: DaybellError, place: str) -> str:
     if not isinstance(error, Unavailable):
-        return ""  # what was asked for is wrong, and the message says how
+        return ""  # the request is wrong, and the message describes it
     if place.startswith("sqlite:"):
         return "look at the file, its permissions and those of its folder"
     return (
@@ -624,7 +629,7 @@ async def _measure(store: Store, place: str) -> list[Check]:
 
 
 async def check_gates(store: Store) -> Check:
-    """A slot that is counted and that nobody has keeps a job from ever running again."""
+    """Check for slots that are counted and that no execution has: they block a job for ever."""
     wrong = await store.catalog.miscounts()
     first = wrong[0] if wrong else None
     found = "each counts as many inside as there are"
@@ -712,7 +717,7 @@ def check_file(file: Path) -> list[Check]:
         mode = file.stat().st_mode
         has_key = "secrets_key" in tomllib.loads(file.read_text("utf-8"))
     except (OSError, ValueError):
-        return []  # the settings were read without it, or have said what is wrong with it
+        return []  # the settings were read without it, or have reported its error
     if not has_key:
         return []
     return [
@@ -726,7 +731,7 @@ def check_file(file: Path) -> list[Check]:
 
 
 def advised(check: Check) -> Check:
-    """The same; advice is for what needs it."""
+    """Return the check without its advice if it is fine."""
     return msgspec.structs.replace(check, advice="") if check.is_ok else check
 
 
