@@ -66,8 +66,8 @@ DRAIN_SECONDS: Final = 10.0  # a person is waiting
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class DemoSettings(Settings):
-    """The demo keeps to a file of its own, unless it is told otherwise: its jobs have names that
-    a newcomer's first app may have, too."""
+    """Settings of the demo. It uses a file of its own, unless a store is given: its jobs have names
+    that a newcomer's first app may have, too."""
 
     database_url: str = "sqlite:///demo.db"
 
@@ -270,7 +270,7 @@ def _worker_options(settings: Settings, app: App, options: DevOptions) -> Worker
 
 
 async def dashboard_address(app: App, options: DevOptions, url: str) -> str:
-    """Where the dashboard is; where a key is needed, a link that logs a browser in."""
+    """Return the address of the dashboard; if a key is needed, a link that logs a browser in."""
     from daybell.api.server import is_loopback
 
     if is_loopback(options.host):
@@ -342,7 +342,7 @@ def _echo(line: str) -> None:
         runtime.spoken.info("%s", " ".join(line.split()))
         return
     typer.echo(line)
-    sys.stdout.flush()  # whoever reads through a pipe wants it now
+    sys.stdout.flush()  # a reader of a pipe wants it now
 
 
 # `daybell dev --reload`: a process that stays, and one with the app that is started afresh whenever
@@ -368,7 +368,7 @@ ChildProcess = asyncio.subprocess.Process
 async def run_with_reload(
     settings: Settings, *, spec: str | None, demo: bool, flag: str | None, options: DevOptions
 ) -> int:
-    """`daybell dev` until Ctrl-C, again with every change of the app's code."""
+    """Run `daybell dev` until Ctrl-C, again with every change of the app's code."""
     spec = spec or settings.app
     if demo:
         raise UsageError("--demo brings an app that does not change; leave out --reload")
@@ -411,7 +411,7 @@ def _allowed(what: str, said: bool | None) -> list[str]:
 
 
 class Changes:
-    """Hears of changed code; `child` is the process that runs it."""
+    """Watches for changed code; `child` is the process that runs it."""
 
     def __init__(self, folders: Iterable[Path]) -> None:
         self._folders = [folder for folder in folders if folder.is_dir()]
@@ -467,8 +467,7 @@ class Changes:
 async def _run_child(command: Sequence[str], changes: Changes, stop: StopSignals) -> None:
     while not stop.is_requested:
         child = changes.child = await asyncio.create_subprocess_exec(
-            # A session of its own: a terminal's Ctrl-C reaches only this process, which passes it
-            # on once.
+            # A session of its own: a terminal's Ctrl-C reaches only us; we pass it on once.
             *command, stdin=asyncio.subprocess.DEVNULL, start_new_session=True
         )  # fmt: skip
         ended = asyncio.ensure_future(child.wait())
@@ -486,7 +485,7 @@ async def _run_child(command: Sequence[str], changes: Changes, stop: StopSignals
 
 
 async def _end(child: ChildProcess, ended: asyncio.Future[int]) -> None:
-    """Ask a process to end, and see to it that it does."""
+    """Ask a process to end, and ensure that it does."""
     with contextlib.suppress(ProcessLookupError):
         child.send_signal(signal.SIGTERM)
     done, _ = await asyncio.wait([ended], timeout=CHILD_DRAIN_SECONDS + GOODBYE_SECONDS)
@@ -503,7 +502,7 @@ def _kill(child: ChildProcess | None) -> None:
 
 
 def is_code(path: Path, folders: Iterable[Path]) -> bool:
-    """Whether a change of this file is a change of the app's code."""
+    """Return true if a change of this file is a change of the app's code."""
     if path.suffix != ".py" and path.name != "daybell.toml":
         return False
     for folder in folders:
@@ -513,7 +512,7 @@ def is_code(path: Path, folders: Iterable[Path]) -> bool:
 
 
 def _between(folder: Path, path: Path) -> list[Path]:
-    """The folders below this one that lead to a file."""
+    """Return the folders below this one that lead to a file."""
     return [one for one in path.parents if one != folder and one.is_relative_to(folder)]
 
 
@@ -523,7 +522,7 @@ def _is_foreign(folder: Path) -> bool:
 
 
 def source_folders(spec: str) -> list[Path]:
-    """Where the code of an app is, without importing it: here, and where its package is."""
+    """Return the folders of an app's code, without importing it: here, and that of its package."""
     place = spec.partition(":")[0]
     here = Path.cwd().resolve()
     if place.endswith(".py") or "/" in place:
@@ -542,7 +541,7 @@ def source_folders(spec: str) -> list[Path]:
 
 
 def _apart(folders: Sequence[Path]) -> list[Path]:
-    """Without those that lie in another one."""
+    """Return the folders without those that lie in another one."""
     return [
         one
         for one in dict.fromkeys(folders)

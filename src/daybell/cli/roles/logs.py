@@ -26,7 +26,7 @@ class Lines(logging.Formatter):
 
 
 def is_not_abandoned(record: logging.LogRecord) -> bool:
-    """False for a connection to PostgreSQL that its owner had given up before it was lost.
+    """Return false for a connection to PostgreSQL that its owner had given up before it was lost.
 
     The driver leaves a future behind then, which asyncio logs when it is collected. The owner has
     logged that the server is away.
@@ -45,7 +45,7 @@ def _named(record: logging.LogRecord) -> str:
 
 
 def level_of(settings: Settings) -> int:
-    """The least level that is written; NOTSET if none was given."""
+    """Return the least level that is written; NOTSET if none was given."""
     word = settings.log_level
     return logging.NOTSET if word is None else logging.getLevelNamesMapping()[word.upper()]
 

@@ -93,7 +93,7 @@ class Narrator:
             self._say("given back" if word == State.QUEUED else word, claimed, took)
 
     def _run_ended(self, run: Execution) -> None:
-        """The line that belongs to the one which said that it has started."""
+        """Print the line for the end of an execution, which belongs to the line of its start."""
         if self._quiet and run.state is not State.DEAD:
             return
         took = _length_of(run)
@@ -103,9 +103,7 @@ class Narrator:
         self._line(str(run.state), run.id, f"{job} {rest}", run)
 
     def _fired(self, event: Fired) -> None:
-        """A fired tick is printed when its execution starts; this is for ticks without an
-        execution.
-        """
+        """Print ticks without an execution; a fired tick is printed when its execution starts."""
         for tick in event.firing.ticks:
             if tick.decision is Decision.MISSED:
                 until = (
@@ -126,8 +124,8 @@ class Narrator:
                 del self._runs[next(iter(self._runs))]
 
     def _named(self, one: Claimed | Execution) -> str:
-        """Its job; of a node, the workflow and the node. A node that runs another job is an
-        execution of that one, and which workflow it is for is known where that has begun.
+        """Return its job; for a node, the workflow and the node. A node that runs another job is an
+        execution of that job. Its workflow is known in the process where the run has begun.
         """
         if one.node is None or one.parent is None:
             return one.job
@@ -196,7 +194,7 @@ def _clock_time(at: Instant | None) -> str:
 
 
 def _again(move: Transition) -> str:
-    """When a task that raised RetryLater is run again, and why."""
+    """Describe when a task that raised RetryLater is run again, and why."""
     at = None if move.at is None else datetime.fromtimestamp(move.at, UTC).astimezone()
     when = (
         f"in {output.format_duration(move.delay)}" if at is None else f"at {at:%Y-%m-%d %H:%M:%S}"

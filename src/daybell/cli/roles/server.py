@@ -64,7 +64,7 @@ class ServeRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreOpener:
-    """Opens a client's store when it can be opened, and says so."""
+    """Opens a client's store when it can be opened, and logs that."""
 
     def __init__(self, client: Client, url: str, on_open: Callable[[], Awaitable[None]]) -> None:
         self._client = client
@@ -165,7 +165,7 @@ async def serve(settings: Settings, *, request: ServeRequest) -> int:
 
 
 async def announce_dashboard(client: Client, url: str, request: ServeRequest) -> None:
-    """Log where the dashboard is. Only a person at a terminal gets a link: other logs are kept."""
+    """Log the address of the dashboard. Only a terminal gets a link: other logs are kept."""
     if not sys.stderr.isatty():
         command = with_flag("`daybell login`", request.flag)
         logger.info("dashboard: %s/; %s prints a link that logs a browser in", url, command)
@@ -179,9 +179,7 @@ async def announce_dashboard(client: Client, url: str, request: ServeRequest) ->
 
 
 def refuse_memory(url: str) -> None:
-    """Refuse a memory store: no client could create a key for it, or run its jobs. Raises
-    UsageError.
-    """
+    """Refuse a memory store: no client could create its keys or run its jobs. Raises UsageError."""
     if url.startswith("memory:"):
         raise UsageError(
             "memory:// is seen by one process alone, so a server would have no keys and no workers;"
@@ -191,7 +189,7 @@ def refuse_memory(url: str) -> None:
 
 
 def names_suffix(request: ServeRequest) -> str:
-    """By which names it is reached; empty if that goes without saying."""
+    """Describe the server's names for a log line; empty if `--host` is one address."""
     return f"; {describe_names(request.allowed_hosts)}" if is_everywhere(request.host) else ""
 
 
@@ -220,7 +218,7 @@ def key_usage_loop(front: ApiService, clock: SystemClock) -> Loop:
 async def wait_for_key(
     door: StoreOpener, client: Client, request: ServeRequest, clock: Clock
 ) -> None:
-    """Wait until the store can say whether there is a key. Raises UsageError if there is none."""
+    """Wait until the store can report if there is a key. Raises UsageError if there is none."""
     is_told = False
     while True:
         with suppress(Unavailable):

@@ -42,7 +42,7 @@ def tune_garbage_collector() -> None:
     gc.set_threshold(10_000, 20, 50)
 
 
-# Waiting for a store that is not there yet, as a process does that is to run for long.
+# Waiting for a store that is not there yet, in a process that is to run for long.
 
 logger = logging.getLogger("daybell.cli")
 
@@ -78,8 +78,7 @@ async def wait_for_store(connect: Callable[[], Awaitable[T]], url: str, stop: St
             pause = min(PAUSE_MAX_SECONDS, 2 * pause)
 
 
-# Report workers that are known to be dead to the store, so that no execution waits for their
-# leases.
+# Report dead workers to the store, so that no execution waits for their leases.
 
 supervisor_logger = logging.getLogger("daybell.supervisor")
 
@@ -115,7 +114,7 @@ async def _retire_workers(workers: list[UUID], url: str, tenant: str, lease: Sec
         await store.close()
 
 
-# By which names this machine is reached.
+# The names that reach this machine.
 
 
 def allowed_names(host: str, given: Sequence[str]) -> tuple[str, ...]:
@@ -126,7 +125,7 @@ def allowed_names(host: str, given: Sequence[str]) -> tuple[str, ...]:
 
 
 def is_everywhere(host: str) -> bool:
-    """Whether that means all addresses that this machine has."""
+    """Return true if the host means all addresses of this machine."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_unspecified
     except ValueError:
@@ -145,7 +144,7 @@ def _own_names() -> list[str]:
 
 
 def _is_name(name: str) -> bool:
-    """Whether a Host header can have it; a machine may be called anything."""
+    """Return true if a Host header can have the name; a machine may be called anything."""
     return bool(name) and name.isascii() and all(char.isalnum() or char in "-._" for char in name)
 
 
@@ -155,11 +154,11 @@ SAMPLE_MAX: Final = 5
 
 
 async def warn_task_mismatch(store: Store, options: WorkerOptions) -> None:
-    """Say once, at the start, that work will go back and forth between workers, and why."""
+    """Warn once, at the start, that work will go back and forth between workers, and why."""
     try:
         warning = task_mismatch_warning(options, await store.catalog.offers(options.tenant))
     except Unavailable:
-        return  # it is waited for elsewhere, and this is not worth it
+        return  # another part waits for the store; this warning is not worth it
     if warning is not None:
         print_stderr(f"warning: {warning}")
 

@@ -61,9 +61,9 @@ from daybell.store.protocol import Store
 
 logger = logging.getLogger("daybell.cli")
 
-# Beyond its drain timeout, a process may take so long to say goodbye.
+# The time that a process may take to end beyond its drain timeout.
 GOODBYE_SECONDS: Final = 10.0
-_STARTED_IN: Final = os.getcwd()  # where the words typed make sense; tasks may move
+_STARTED_IN: Final = os.getcwd()  # the folder that typed paths are relative to; tasks may move
 
 
 class WorkerRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +93,7 @@ class WorkerRequest(msgspec.Struct, frozen=True, kw_only=True):
 async def run_worker(settings: Settings, *, request: WorkerRequest) -> int:
     """Run the executions of an app, in this process or in several."""
     logs.configure(settings, who=process_label(request))
-    # All that may be wrong with the words typed is found here, before any process is started.
+    # Check all that may be wrong with the words typed before any process is started.
     app = find_app(request.spec, settings, flag=request.flag)
     require_store(settings, "worker", url=app.url)
     _limit_runs(app, request)
@@ -149,7 +149,7 @@ def _limit_runs(app: App, request: WorkerRequest) -> None:
 
 
 def worker_options(app: App, settings: Settings, request: WorkerRequest) -> WorkerOptions:
-    """How the worker works, as far as it was said."""
+    """Return the worker's options, as far as they were given."""
     if request.tenant is not None:
         app.tenant = check_name(request.tenant, what="tenant")
     queues = select_queues(app, request.queues)
@@ -194,7 +194,7 @@ async def _work(
     *,
     prune: bool | None,
 ) -> bool:
-    """Run a worker to its end; answers whether another should take its place."""
+    """Run a worker to its end; return true if another should take its place."""
     clock = SystemClock()
     meter = Meter(clock)
     pacemaker = make_pacemaker(
@@ -294,10 +294,10 @@ def _say_stopping(running: int, seconds: Seconds, stop: StopSignals) -> None:
 
 
 async def wait_until_worn(worker: Worker, worn: asyncio.Event) -> None:
-    """Until the process has run as many tasks as it may, and the last of them has ended.
+    """Wait until the process has run as many tasks as it may, and the last of them has ended.
 
     That is not hurried, unlike a stop: a task that takes longer than a process lives would be
-    given back over and over again.
+    released over and over again.
     """
     await worn.wait()
     logger.info("has run its number of tasks; claims no more and starts afresh")
@@ -367,7 +367,7 @@ async def _try(app: App, options: WorkerOptions, *, prune: bool) -> None:
 
 
 async def _try_compare_with_store(app: App, options: WorkerOptions, *, prune: bool) -> None:
-    """The same for a worker that runs already, and does not end because the store is away."""
+    """Compare for a worker that runs already, and does not end because the store is away."""
     try:
         await _compare_with_store(app, options, prune=prune)
     except Unavailable as error:
@@ -375,14 +375,14 @@ async def _try_compare_with_store(app: App, options: WorkerOptions, *, prune: bo
 
 
 async def _compare_with_store(app: App, options: WorkerOptions, *, prune: bool) -> None:
-    """Where the code and the store do not agree, said once for all processes."""
+    """Report differences between the code and the store, once for all processes."""
     await restore_superseded(app, go_back=False)
     await report_removed_jobs(app, prune=prune)
     await warn_task_mismatch((await app.open()).store, options)
 
 
 async def _open(store: Store, url: str) -> None:
-    """Open the store. A file is made and brought up to date on the way, as by a worker."""
+    """Open the store. A missing file is created and brought up to date, as by a worker."""
     if not url.startswith("postgres"):
         await store.migrate()
     await store.open()

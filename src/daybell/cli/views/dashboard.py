@@ -62,7 +62,7 @@ def echo_overview(seen: wire.Stats, *, store: str) -> None:
 def render_screen(
     seen: wire.Stats, *, store: str, trouble: str = "", columns: int, lines: int
 ) -> RenderableType:
-    """An overview that fits a terminal of this size."""
+    """Return an overview that fits a terminal of this size."""
     head = Text(no_wrap=True, overflow="ellipsis")
     head.append("daybell top", "bold")
     head.append(f"  {output.printable(store)}")
@@ -84,7 +84,7 @@ def render_screen(
 
 
 def divide(lines: int, wanted: Sequence[int]) -> list[int]:
-    """How many rows each section gets. Those above get more; one without room for a row, none."""
+    """Return the number of rows of each section. Those above get more; one without room, none."""
     shares = [0] * len(wanted)
     left = lines + 1  # nothing follows the last one
     for place in range(len(wanted)):
@@ -100,7 +100,7 @@ def divide(lines: int, wanted: Sequence[int]) -> list[int]:
 
 
 def format_totals(seen: wire.Stats) -> str:
-    """How much there is of everything, in a line."""
+    """Return the totals of the overview in a line."""
     queues, workers = seen.queues, seen.workers
     scheduled = _all(queues, "scheduled", without="retrying")
     letters = f"{len(seen.dead_letters)}{'+' if seen.has_more_dead_letters else ''}"
@@ -116,7 +116,7 @@ def format_totals(seen: wire.Stats) -> str:
 
 
 def _all(queues: Sequence[wire.Queue], name: str, *, without: str | None = None) -> Total:
-    """One of the numbers of several queues together."""
+    """Return the sum of one of the numbers of several queues."""
     numbers = [_number(one, name, without=without) for one in queues]
     return Total(sum(numbers), is_exact=all(one.is_exact for one in numbers))
 
@@ -130,7 +130,7 @@ def _number(queue: wire.Queue, name: str, *, without: str | None = None) -> Tota
 
 
 def format_rates(seen: wire.Stats) -> str:
-    """The rates, in a line."""
+    """Return the rates in a line."""
     if seen.rates is None:
         return "enqueued …/s  finished …/s  failed …/s"
     rates = seen.rates
@@ -141,7 +141,7 @@ def format_rates(seen: wire.Stats) -> str:
 
 
 def sections(seen: wire.Stats) -> list[Section]:
-    """Queues, workers and dead letters as tables."""
+    """Return queues, workers and dead letters as tables."""
     queues = Section(
         (
             Column("queue", least=12, rank=0),
@@ -358,7 +358,7 @@ async def _look_on(
     display.draw()
     took: Seconds = 0.0
     while True:
-        # A store that is slow to answer rests as long as it worked.
+        # A store that is slow to answer gets a pause as long as its answer took.
         await wait_for_first(stop.wait(), clock.sleep(max(interval - took, took)))
         if stop.is_requested:
             return

@@ -38,7 +38,7 @@ def echo_executions(
     workflows: Mapping[UUID, str] | None = None,
 ) -> None:
     """Print executions as a table, their times seen from the store's `now`. Nodes are named with
-    the workflows of their runs, as far as these are said.
+    the workflows of their runs, as far as these are given.
     """
     of_runs = workflows or {}
     rows = [
@@ -68,7 +68,7 @@ def echo_executions(
 
 
 def _node(one: wire.Execution, of_runs: Mapping[UUID, str]) -> str:
-    """A node that runs another job is an execution of that one."""
+    """Return the name of a node that runs another job: it is an execution of that job."""
     workflow = one.job if one.workflow_id is None else of_runs.get(one.workflow_id, one.job)
     return f"{workflow}: {one.node}"
 
@@ -82,8 +82,8 @@ def _note(one: wire.Execution) -> str | None:
 
 
 def is_error_of_now(one: wire.Execution) -> bool:
-    """Whether its error is why it stands where it stands. While it goes on, it is that of an
-    attempt.
+    """Return true if its error is the reason for its state. While it goes on, the error is that of
+    an attempt.
     """
     return one.status in TERMINAL or one.status is State.RETRYING
 
@@ -138,20 +138,20 @@ def echo_detail(one: wire.ExecutionDetail, *, now: Instant, because: str | None 
 
 
 def _failed_before(one: wire.ExecutionDetail) -> str:
-    """Which attempt its error is of, now that it goes on."""
+    """Describe the attempt that its error is of, now that it goes on."""
     numbers = [attempt.attempt for attempt in one.attempts if attempt.error == one.error]
     return f"attempt {numbers[-1]} failed" if numbers else "an earlier attempt failed"
 
 
 def format_precise(moment: datetime | None) -> str:
-    """A time to the millisecond, in UTC."""
+    """Return a time to the millisecond, in UTC."""
     if moment is None:
         return ""
     return moment.isoformat(sep=" ", timespec="milliseconds")[:23] + "Z"
 
 
 def format_attempt_duration(execution: wire.Execution, *, now: Instant) -> str:
-    """How long the last attempt took, or takes already."""
+    """Return the duration of the last attempt, up to now if it has not ended."""
     if execution.finished_at is not None:
         return _between(execution.started_at, execution.finished_at)
     if execution.status is not State.RUNNING or execution.started_at is None:
@@ -223,12 +223,12 @@ class ExecutionSearch:
 
     @property
     def code(self) -> int:
-        """The exit code of the command."""
+        """Return the exit code of the command."""
         return INTERRUPTED if self.is_interrupted else DONE
 
 
 def _time_of(cursor: str) -> str:
-    """The time inside of an id."""
+    """Return the time inside of an id."""
     return output.format_moment((UUID(cursor).int >> 80) / 1000)
 
 
@@ -293,14 +293,14 @@ class DeadLetterGroups:
         known.oldest = min(known.oldest, ended)
 
     def ranked(self) -> list[Group]:
-        """The largest group first."""
+        """Return the groups, the largest first."""
         return sorted(self._found.values(), key=lambda one: (-one.count, one.job, one.error))
 
 
 async def echo_groups(
     client: AnyClient, search: ExecutionSearch, *, limit: int | None, as_json: bool
 ) -> int:
-    """Print dead letters by job and class of error, the largest groups up to a limit; answers the
+    """Print dead letters by job and class of error, the largest groups up to a limit; return the
     exit code.
     """
     found = DeadLetterGroups()
@@ -349,7 +349,7 @@ PARENTS_MAX: Final = 3  # that are named of each node
 
 
 def echo_nodes(run: wire.WorkflowRun | None, *, now: Instant, of: wire.Execution) -> None:
-    """Print how each node stands, those that come first before the others; nothing if it is no
+    """Print the state of each node, those that come first before the others; nothing if it is no
     run.
     """
     if run is None:
@@ -407,7 +407,7 @@ def _echo_ids(run: wire.WorkflowRun, id: UUID) -> None:
 
 
 def _waited(node: wire.RunNode, *, now: Instant) -> str:
-    """How long it could have been started and was not."""
+    """Return the time that a node was ready and not started."""
     if node.ready_at is None:
         return ""
     if node.started_at is not None:
@@ -416,7 +416,9 @@ def _waited(node: wire.RunNode, *, now: Instant) -> str:
 
 
 def _took(node: wire.RunNode, *, now: Instant) -> str:
-    """From its first start to its end; and in how many attempts, if there were several."""
+    """Return the time from its first start to its end, and the number of attempts if there were
+    several.
+    """
     if node.started_at is None:
         return ""
     last = node.attempts[-1].attempt if node.attempts else 1

@@ -61,7 +61,7 @@ def summarize_job(definition: JobDefinition) -> str:
 
 
 def describe_job(definition: JobDefinition) -> dict[str, object]:
-    """The same, with all that is said of it, by name."""
+    """Describe the work of a job in full, by name of the part."""
     return {"kind": definition.kind, **_parts(definition), "template": _template(definition)}
 
 
@@ -155,9 +155,7 @@ def required_args(definition: JobDefinition) -> str:
 
 
 def _places(message: NotifySettings) -> str:
-    """Return the recipients of a message: only their schemes, since addresses often have a
-    password.
-    """
+    """Return the recipients of a message: only schemes, since addresses often have a password."""
     ways = [
         f"{one.partition('://')[0]}://…"
         if isinstance(one, str) and "://" in one
@@ -186,7 +184,7 @@ def _template(definition: JobDefinition) -> str | None:
 
 # Jobs that are nodes of workflows: in a list they look as if they waited for a person.
 
-RUNS_MAX: Final = 20  # that are asked for by themselves
+RUNS_MAX: Final = 20  # runs that are read one by one
 RUNS_OVER_HTTP_MAX: Final = 3  # a server answers with all of a run's nodes, which may be thousands
 
 Users = Mapping[str, Sequence[str]]  # the workflows, by the jobs and tasks that they run
@@ -220,7 +218,7 @@ async def find_run_workflows(client: AnyClient, shown: Sequence[wire.Execution])
 
 
 def workflows_by_job(definitions: Iterable[JobDefinition]) -> Users:
-    """The names of workflows by those of the tasks and jobs that are nodes in them."""
+    """Return the names of workflows by those of the tasks and jobs that are nodes in them."""
     users: dict[str, list[str]] = defaultdict(list)
     for definition in definitions:
         if definition.kind == "workflow":
@@ -336,8 +334,8 @@ def echo_job(one: wire.Job, counts: wire.StateCounts, *, now: Instant) -> None:
 
 
 def _in_brief(first: Sequence[str], every: Sized, *, has_more: bool = False) -> str:
-    """The first ones of all schedules in one line, and how many more there are; with `has_more`,
-    there are others beside `every`.
+    """Return the first ones of all schedules in one line, and the number of others; with
+    `has_more`, there are others beside `every`.
     """
     more = len(every) - len(first) + has_more
     least = "at least " if has_more else ""
@@ -409,7 +407,7 @@ def echo_schedules(schedules: Sequence[wire.Schedule], *, now: Instant) -> None:
 
 
 def name_schedules(rules: Sequence[Any]) -> list[tuple[str, Any]]:
-    """The schedules that a definition declares, by the names that they have."""
+    """Return the schedules that a definition declares, by name."""
     is_single = len(rules) == 1
     return [("" if is_single else str(n), rule) for n, rule in enumerate(rules)]
 
@@ -420,7 +418,7 @@ def describe_schedule(schedule: wire.Schedule) -> str:
 
 
 def format_args(args: Mapping[str, Any] | None) -> str:
-    """The arguments of a job or a schedule; nothing if there are none."""
+    """Return the arguments of a job or a schedule; nothing if there are none."""
     return wire.encode(args).decode() if args else ""
 
 
@@ -437,8 +435,8 @@ def describe_rule(rule: Any) -> str:
 
 
 def next_run(one: wire.Job, *, now: Instant | None = None) -> str:
-    """When a job runs next, by the clock of that schedule, with its offset; marked if that should
-    have been before `now`.
+    """Return the time when a job runs next, by the clock of that schedule, with its offset; marked
+    if that should have been before `now`.
     """
     for schedule in one.schedules if one.is_current else ():
         if schedule.next_run_at is not None and schedule.next_run_at == one.next_run_at:
@@ -452,7 +450,7 @@ def _next_time(at: datetime, schedule: wire.Schedule, now: Instant | None) -> st
 
 
 def format_local_time(at: datetime, schedule: wire.Schedule) -> str:
-    """A time as the clocks of a schedule's zone show it."""
+    """Return a time as the clocks of a schedule's zone show it."""
     try:
         zone = _read_rule(schedule.rule).tz
     except InvalidSchedule:

@@ -74,7 +74,7 @@ def attempt_heading(attempt: int) -> str:
 
 
 def format_local_moment(instant: Instant) -> str:
-    """A time as the clock on the wall shows it, to the millisecond."""
+    """Return a local time, to the millisecond."""
     moment = datetime.fromtimestamp(instant, UTC).astimezone()
     return moment.isoformat(sep=" ", timespec="milliseconds")[:23]
 
@@ -87,7 +87,7 @@ PAUSE_MAX_SECONDS: Final[Seconds] = 5.0
 
 
 class Patience:
-    """How long whoever watches goes on without answers. One for each thing that is watched."""
+    """The limit of a watcher that gets no answers. Create one for each thing that is watched."""
 
     def __init__(self, clock: Clock, *, until: Seconds | None = None) -> None:
         self._clock = clock
@@ -96,11 +96,11 @@ class Patience:
         self._pause = PAUSE_MIN_SECONDS
 
     def renew(self) -> None:
-        """There was an answer."""
+        """Record that there was an answer."""
         self._lost_at, self._pause = None, PAUSE_MIN_SECONDS
 
     async def bear(self, error: Unavailable) -> None:
-        """Wait a while before the next try; raises the error if that has no sense any more."""
+        """Wait before the next try; raise the error if another try is useless."""
         now = self._clock.monotonic()
         if error.is_lasting:
             raise error
@@ -226,7 +226,7 @@ async def poll_until_end(
 
 
 def error_line(error: Any) -> str | None:
-    """An error without its traceback; a message of several lines keeps them."""
+    """Return an error without its traceback; a message of several lines keeps them."""
     if error is None:
         return None
     failure = failure_of(error)
@@ -234,12 +234,12 @@ def error_line(error: Any) -> str | None:
 
 
 def failure_of(error: Any) -> Failure:
-    """The error of an answer; text of another program becomes the type."""
+    """Return the error of an answer; text of another program becomes the type."""
     return Failure.of_kept(error if isinstance(error, str) else payload.encode(error))
 
 
 def value_text(value: Any) -> str | None:
-    """A value as JSON; None for none."""
+    """Return a value as JSON; None for none."""
     return None if value is None else payload.encode(value)
 
 
@@ -268,7 +268,7 @@ async def follow_run(client: AnyClient, id: UUID, *, as_json: bool, clock: Clock
     while True:
         began = clock.monotonic()
         try:
-            # Looked at before the logs are read: when it has ended, all has been said.
+            # Read before the logs: a run that has ended by then has logged everything.
             run = await client.execution(id)
             is_over = run.status in TERMINAL
             await (told.finish(run) if is_over else told.look(run))
@@ -290,7 +290,7 @@ async def follow_run(client: AnyClient, id: UUID, *, as_json: bool, clock: Clock
 
 
 class _Node:
-    """How far the log of a node is printed."""
+    """The position in the log of a node up to which it is printed."""
 
     def __init__(self, id: UUID, label: str) -> None:
         self.id = id
@@ -298,8 +298,8 @@ class _Node:
         self.state = State.WAITING
         self.attempt = 1
         self.started_at: Instant | None = None
-        self.read_at: tuple[State, int] | None = None  # how it stood when its log was read
-        self.read_in = 0  # which look that was
+        self.read_at: tuple[State, int] | None = None  # its state when its log was read
+        self.read_in = 0  # the number of that look
         self.after: tuple[int, int] = START
         self.heading = 1  # the attempt of the line printed last
 
@@ -309,13 +309,13 @@ class _Node:
 
     @property
     def never_begins(self) -> bool:
-        """Whether it has ended without having run: there is nothing to ask for."""
+        """Return true if it has ended without having run: it has no log."""
         has_begun = self.attempt > 1 or self.started_at is not None
         return self.state in (State.SKIPPED, State.CANCELLED) and not has_begun
 
     @property
     def is_due(self) -> bool:
-        """Whether it may have said something that is not printed."""
+        """Return true if it may have log lines that are not printed."""
         is_begun = self.state is State.RUNNING or self.state in TERMINAL or self.attempt > 1
         return is_begun and (self.state is State.RUNNING or self.read_at != self.stands)
 
@@ -326,7 +326,7 @@ class _Run:
     def __init__(self, id: UUID, prefix: str) -> None:
         self.id = id
         self.prefix = prefix  # of its nodes' labels, if it is inside of another
-        self.listed_in = 0  # which look that was
+        self.listed_in = 0  # the number of that look
         self.job: str | None = None  # also that of nodes, unless they run a job
         self.known: set[UUID] = set()
         self.open: dict[UUID, _Node] = {}  # nodes that are not printed to their end
@@ -360,7 +360,7 @@ class RunTranscript:
         await self._read_all(due[:READS_MAX])
 
     async def finish(self, run: wire.Execution) -> None:
-        """Print all that is left of a run that has ended, by when its nodes were started."""
+        """Print the rest of a run that has ended, by the time when its nodes were started."""
         self._looks += 1
         self._runs[run.execution_id].job = run.job
         listed: set[UUID] = set()
@@ -381,14 +381,14 @@ class RunTranscript:
         for first in range(0, len(nodes), READS_AT_ONCE):
             some = nodes[first : first + READS_AT_ONCE]
             reads = (self._read(run, node) for run, node in some)
-            # All are waited for: none is to go on while they are asked for once more.
+            # Wait for all: a read must not continue while the next look starts it again.
             for error in await asyncio.gather(*reads, return_exceptions=True):
                 if error is not None:
                     raise error
         self._print()
 
     async def _list(self, run: _Run, *, is_whole: bool) -> None:
-        """See how a run's nodes stand: the newest first, as far as there may be news."""
+        """Read the states of a run's nodes: the newest first, as far as there may be news."""
         run.listed_in = self._looks
         unseen, cursor = set(run.open), None
         while True:
@@ -456,7 +456,7 @@ class RunTranscript:
                 node.heading = attempt
                 self._echo(node, attempt_heading(attempt))
             self._echo(node, line_text(line))
-        sys.stdout.flush()  # whoever reads through a pipe wants it now
+        sys.stdout.flush()  # a reader of a pipe wants it now
 
     def _echo(self, node: _Node, text: str) -> None:
         label = output.printable(node.label)
@@ -470,7 +470,7 @@ NODES_MAX: Final = 20  # nodes with a pointer to their logs
 
 
 class Transcript:
-    """Prints parts of one execution's log, and remembers how far it is."""
+    """Prints parts of one execution's log, and remembers its position."""
 
     def __init__(self, *, attempt: int | None, as_json: bool) -> None:
         self._wanted = attempt
@@ -486,7 +486,7 @@ class Transcript:
                 break
             self.after = (part.attempt, part.number)
             self._print(part, has_several=has_several)
-        sys.stdout.flush()  # whoever reads through a pipe wants it now
+        sys.stdout.flush()  # a reader of a pipe wants it now
 
     def _print(self, part: LogPart, *, has_several: bool) -> None:
         if part.attempt != self._attempt and not self._as_json and self._wanted is None:
@@ -575,7 +575,7 @@ def _say_nothing(execution: wire.Execution, attempt: int | None) -> None:
 
 
 def _say_where(execution: wire.ExecutionDetail) -> None:
-    """A workflow's run says nothing itself; its nodes do."""
+    """Print that a workflow's run has no log of its own; its nodes have."""
     run, id = execution.workflow, execution.execution_id
     if run is None:
         return
