@@ -80,7 +80,7 @@ async def update_tenant(
 
 
 def _read_quotas(words: dict[str, str | None]) -> dict[str, int | None]:
-    """The quotas that were named."""
+    """Return the quotas that the options name."""
     quotas: dict[str, int | None] = {}
     for name, word in words.items():
         if word is None:
@@ -98,12 +98,12 @@ def _read_quotas(words: dict[str, str | None]) -> dict[str, int | None]:
 
 
 def _limits(quotas: wire.Quotas) -> dict[str, str]:
-    """Quotas as a table shows them."""
+    """Return quotas as a table shows them."""
     return {name: "-" if most is None else f"{most:,}" for name, most in asdict(quotas).items()}
 
 
 def _describe_quotas(quotas: wire.Quotas) -> str:
-    """Quotas in words."""
+    """Describe quotas in words."""
     limits = {name: most for name, most in _limits(quotas).items() if most != "-"}
     words = [f"{name.replace('_', ' ')} {most}" for name, most in limits.items()]
     return f"at most {', '.join(words)}" if words else "no limits"
@@ -222,7 +222,7 @@ async def revoke_key(settings: Settings, *, wanted: str, tenant: str | None) -> 
 
 
 async def _find_key(client: AnyClient, wanted: str) -> wire.Key:
-    """The only key that is meant. One that was revoked is meant only by its id."""
+    """Return the only key that matches. A revoked key matches only by its id."""
     keys = await client.keys()
     exact = [key for key in keys if str(key.key_id) == wanted.lower()]
     valid = [key for key in keys if key.revoked_at is None]
@@ -240,7 +240,7 @@ async def _find_key(client: AnyClient, wanted: str) -> wire.Key:
 def _begins(key: wire.Key, wanted: str) -> bool:
     if not wanted:
         return False
-    # Of a token only how it begins is known, and whoever has all of it may paste that.
+    # Of a token only the beginning is known, and a user that has all of it may paste that.
     return key.name.startswith(wanted) or (
         wanted.startswith("dbk_")
         and len(wanted) > len("dbk_")
@@ -443,7 +443,7 @@ def _audited(secret: wire.Secret | None) -> dict[str, object] | None:
 
 
 def _read_value(name: str) -> str:
-    """The value, from a person or from a pipe."""
+    """Read the value from a person or from a pipe."""
     if sys.stdin.isatty():
         return check_value(_ask_value(name))
     most = SECRET_BYTES_MAX + len("\r\n")

@@ -104,7 +104,7 @@ async def update_job(
 
 
 def _in_file(work: Work, name: str | None) -> Declaration | None:
-    """The one job in the file that was named; None: no file was."""
+    """Return the one job in the named file; None: no file was named."""
     if work.choice != "from_file":
         return None
     path: str = work.main
@@ -125,7 +125,7 @@ def _in_file(work: Work, name: str | None) -> Declaration | None:
 
 @contextmanager
 def _placing(found: Declaration | None, options: Mapping[str, Any]) -> Generator[None]:
-    """Say where in the file it is that something is wrong with."""
+    """Add the place in the file to an error."""
     try:
         yield
     except UsageError as error:
@@ -144,7 +144,7 @@ async def print_job_file(
         if version is not None:
             job = await client.job(job.name, version=version)
     said = build_request(job.definition)
-    said.pop("source", None)  # whoever applies it says that
+    said.pop("source", None)  # the command that applies it sets it
     typer.echo(write_yaml(said), nl=False)
     return DONE
 
@@ -276,15 +276,14 @@ async def rollback_job(
         return await report_job(client, found, as_json=as_json)
 
 
-# Code that repeats an earlier definition of a job: how the user is told, and how the definition
-# becomes current.
+# Code that repeats an earlier definition of a job: how the user is told and makes it current.
 #
 # A replaced definition does not come back because a process that has it starts: in a rolling
 # deploy, that process may be an old one.
 
 
 async def restore_superseded(app: App, *, go_back: bool) -> None:
-    """Make the definitions current that the code has and the store does not go by; or say so."""
+    """Make the definitions of the code current where the store has others, or warn of them."""
     found = list(app.declaring.superseded.values())
     if not found:
         return
@@ -345,7 +344,7 @@ async def declare_jobs(
 
 
 async def _restore_definitions(app: App) -> list[Job]:
-    """A person has asked for it, so it goes on record."""
+    """Make the code's definitions current. A person has asked for it, so it goes on record."""
     found = [one.current for one in app.declaring.superseded.values()]
     if not found:
         return []

@@ -297,7 +297,7 @@ async def _retry(client: AnyClient, ids: Sequence[UUID] | None, **which: Any) ->
 
 
 async def _discard_each(client: AnyClient, ids: Sequence[UUID]) -> int:
-    """One by one, because each that cannot be has a reason of its own."""
+    """Discard them one by one, because each failure has a reason of its own."""
     done = 0
     for id in dict.fromkeys(ids):
         try:
@@ -315,7 +315,7 @@ async def _discard(client: AnyClient, ids: Sequence[UUID] | None, **which: Any) 
 
 
 def _report_decision(verb: str, answers: Counter[str]) -> int:
-    """Say how many went well, and why others did not."""
+    """Report the number of successes, and the reasons of failures."""
     done = answers.pop("done", 0)
     said = "run again" if verb == "retry" else "discarded"
     typer.echo(f"{done:,} {said}")

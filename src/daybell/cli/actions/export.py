@@ -74,7 +74,7 @@ class Sink(Protocol):
 
 
 class JsonLines:
-    """One JSON object per line; `kind` says which row it is."""
+    """One JSON object per line; `kind` names the type of its row."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -190,7 +190,7 @@ class Export:
     async def _executions(
         self, since: Instant, until: Instant
     ) -> AsyncGenerator[tuple[wire.Execution, ...]]:
-        """Pages of executions that ended in the range, newest first."""
+        """Yield pages of executions that ended in the range, newest first."""
         while True:
             page = await self._client.executions(
                 ended_since=to_datetime(since),
@@ -227,7 +227,7 @@ class Export:
                     yield "logs", LogRow(**msgspec.structs.asdict(line), **of)
 
     async def _ticks(self, begin: Instant, end: Instant) -> AsyncGenerator[TickRow]:
-        """The ticks on record of all schedules. A window with more than an answer has is halved."""
+        """Yield the recorded ticks of all schedules. A window with too many is halved."""
         cursor = None
         range_ = {"since": to_datetime(begin), "until": to_datetime(end)}
         while True:
@@ -253,7 +253,7 @@ class Export:
 
 
 def _only_attempt(one: wire.Execution) -> wire.Attempt:
-    """The attempt of an execution that had one."""
+    """Return the attempt of an execution that had one."""
     assert one.outcome is not None
     assert one.finished_at is not None
     return wire.Attempt(
@@ -349,7 +349,7 @@ def _counted(counts: Mapping[str, int]) -> str:
 def _advise(
     run: Export, begin: Instant, end: Instant, what: str, file: str | None, format: str
 ) -> None:
-    """Say how to continue. Rows of the page that was being written are written again."""
+    """Print the command that continues. It writes the rows of the interrupted page again."""
     words = ["daybell", "export", "--since", to_iso(begin), "--until", to_iso(end), "--what", what]
     words += [] if file is None else ["--output", file]
     words += [] if run.cursor is None else ["--cursor", run.cursor]

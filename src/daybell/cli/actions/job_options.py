@@ -84,7 +84,7 @@ def _schedules(given: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _calendar(text: str) -> dict[str, Any]:
-    """A country's code, DE or DE-BY, or an object as JSON."""
+    """Return a country's code, DE or DE-BY, or an object from JSON."""
     if text.lstrip().startswith("{"):
         return payload.decode(text, what="--calendar")
     country, dash, subdivision = text.partition("-")
@@ -205,7 +205,7 @@ def _main(kind: str, work: Work) -> Any:
 
 
 def _command(line: str | list[str], *, is_shell: bool) -> Any:
-    """A line as it is, or its words if one of them refers to a secret."""
+    """Return a line as it is, or its words if one of them refers to a secret."""
     if isinstance(line, list):
         if is_shell:
             raise typer.BadParameter("--shell is for a line; quote it, and say it with --command")
@@ -275,7 +275,7 @@ def _given(parts: Mapping[str, Any], template: NewTemplate) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    """JSON, or text that is none."""
+    """Return the value of JSON, or a text that is no JSON."""
     try:
         return parse_nested_references(payload.decode(text))
     except PayloadError:
@@ -330,7 +330,7 @@ def rephrase_trigger_error(message: str) -> str:
 
 @contextmanager
 def rephrase_errors(words: Callable[[str], str]) -> Generator[None]:
-    """Have errors say it in these words."""
+    """Rephrase the errors of the body with `words`."""
     try:
         yield
     except DaybellError as error:

@@ -43,7 +43,7 @@ async def list_jobs(
 
 
 def _none(asked: dict[str, Any], *, is_over: bool) -> str:
-    """Why a list is empty."""
+    """Return the reason for an empty list."""
     if not is_over:
         return "none so far"
     if any(asked[name] for name in ("status", "user_id", "queue", "text")):

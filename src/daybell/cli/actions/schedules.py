@@ -50,7 +50,7 @@ def explain(
 
 
 def _read(expression: str, tz: str | None, dialect: str) -> Schedule:
-    """The schedule that was typed: a cron expression, a recurrence rule, or JSON."""
+    """Return the typed schedule: a cron expression, a recurrence rule, or JSON."""
     if expression.lstrip().startswith("{"):
         return Schedule.from_json(expression)
     options: Any = {} if tz is None else {"tz": tz}

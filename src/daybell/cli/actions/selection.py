@@ -43,9 +43,9 @@ PART: Final = re.compile(rf"[0-9a-f-]{{{PART_CHARS_MIN},35}}", re.I)
 
 
 async def find_execution(client: AnyClient, text: str) -> UUID:
-    """The execution that an id names, or the beginning or end of one.
+    """Return the execution that an id names, or the beginning or end of one.
 
-    A part of an id is looked for among the newest executions, which a person may have before him.
+    A part of an id is searched among the newest executions, which a person may see on the screen.
     """
     try:
         return UUID(text)
@@ -78,7 +78,7 @@ async def find_execution(client: AnyClient, text: str) -> UUID:
 
 
 async def check_job(client: AnyClient, name: str | None) -> None:
-    """Raise JobNotFound for a job that never was: a misspelt one would look as if all was done."""
+    """Raise JobNotFound for a job that never existed: a misspelt name would look like success."""
     if name is not None and id_in(name) is None:  # an unknown id is refused anyway
         async with explain_missing_job(client, name):
             await client.versions_page(name, limit=1)  # of a deleted one, too
@@ -103,7 +103,7 @@ async def none_if_denied(look: Awaitable[T]) -> T | None:
 
 @asynccontextmanager
 async def explain_missing_job(client: AnyClient, name: str) -> AsyncGenerator[None]:
-    """Say more of a job that is not there: that it was deleted, or which one may be meant."""
+    """Add to the error about a missing job that it was deleted, or suggest a similar name."""
     try:
         yield
     except JobNotFound as error:
@@ -121,12 +121,12 @@ async def explain_missing_job(client: AnyClient, name: str) -> AsyncGenerator[No
 
 
 async def read_moment(client: AnyClient, text: str, what: str) -> float:
-    """A time that was typed: a length means so long ago, by the store's clock."""
+    """Return the time of a typed text: a duration means so long ago, by the store's clock."""
     return read_bound(text, what, now=(await client.health()).now)
 
 
 def describe_filters(filters: Filters) -> str:
-    """Filters in words, as they follow "3 executions"."""
+    """Describe filters in words, as they follow "3 executions"."""
     words: list[str] = []
     if filters.get("job") is not None:
         words.append(f" of {filters.get('job')}")
@@ -151,7 +151,7 @@ def describe_filters(filters: Filters) -> str:
     return "".join(words)
 
 
-# Cancelling executions and running them again: by id, or all that filters let through.
+# Cancelling and retrying executions: by id, or all that match filters.
 
 CANCELLED: Final[Mapping[str, str]] = {
     Cancellation.CANCELLED: "cancelled",
@@ -191,7 +191,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     as_json: bool = False
 
     def check(self) -> None:
-        """Raise BadParameter unless it says in one way which executions are meant."""
+        """Raise BadParameter unless it selects executions in exactly one way."""
         is_filtered = any(value is not None for value in self.filters.values())
         if bool(self.ids) + is_filtered + self.everything != 1:
             raise typer.BadParameter(
@@ -218,9 +218,9 @@ async def apply_decision(settings: Settings, *, decision: Selection, tenant: str
 
 
 async def _each(client: AnyClient, decision: Selection, ids: Sequence[str]) -> int:
-    """Do the same to each; one that cannot be done stops no other."""
+    """Cancel or retry each; one failure does not stop the others."""
     act = _cancel if decision.verb == "cancel" else _retry
-    # A typing mistake is found before anything is done.
+    # Check all ids first: a typing error is found before anything is done.
     wanted = [await find_execution(client, id) for id in ids]
     answers, refusals = Counter[str](), list[str]()
     for id in dict.fromkeys(wanted):
@@ -259,11 +259,11 @@ async def _retry(client: AnyClient, id: str, decision: Selection) -> DecisionRes
 
 
 async def _as_version(client: AnyClient, id: str) -> str:
-    """Which version of its job runs, where that is not the one that people see."""
+    """Describe the version of its job that runs, if it is not the current one."""
     try:
         execution = await client.execution(id)
         current = (await client.job(execution.job)).version
-    except (AccessDenied, NotFound):  # of a key that may not look, or deleted meanwhile
+    except (AccessDenied, NotFound):  # the key has no right to read it, or it was deleted meanwhile
         return ""
     if execution.version == current:
         return ""
@@ -274,7 +274,7 @@ async def _as_version(client: AnyClient, id: str) -> str:
 
 
 async def _all(client: AnyClient, decision: Selection) -> int:
-    """Say how many there are, ask, and do it in batches."""
+    """Print the number of executions, ask, and process them in batches."""
     verb, force = decision.verb, decision.force
     await check_job(client, decision.filters.get("job"))
     filters = await fix_bounds(client, decision.filters)
@@ -308,7 +308,7 @@ def _ask(decision: Selection, total: int, which: str) -> None:
 
 
 def _tell(decision: Selection, total: int, which: str, answers: Counter[str]) -> int:
-    """Say how many went well, and why others did not."""
+    """Report the number of successes, and the reasons of failures."""
     done = CANCELLED if decision.verb == "cancel" else RETRIED
     if not total:
         typer.echo(f"nothing to {decision.verb}: no such executions{which}")

@@ -126,7 +126,7 @@ async def explain_queue(settings: Settings, *, name: str, tenant: str | None, as
 
 
 async def _is_used(client: AnyClient, name: str) -> bool:
-    """Whether there is a job for a queue, or something in it: a name may be mistyped."""
+    """Return true if a job uses a queue, or an execution is in it: a name may be mistyped."""
     for queue in await client.queues():
         if queue.name == name and queue.queued + queue.running + queue.scheduled + queue.waiting:
             return True

@@ -21,7 +21,7 @@ from daybell.core.limits import check_name
 from daybell.errors import DaybellError, UsageError, listed
 from daybell.settings import Settings
 
-FAULTS_MAX: Final = 50  # that are told at once
+FAULTS_MAX: Final = 50  # faults printed at once
 PRUNED_MAX: Final = 100  # deleted jobs to check for dependents: each check reads all jobs
 
 
@@ -127,7 +127,7 @@ def _ask(plan: ApplyPlan, *, yes: bool) -> None:
 
 
 async def _carry_out(client: AnyClient, plan: ApplyPlan) -> int:
-    """Take the steps. If one fails, say which were taken: repeating it is safe."""
+    """Take the steps. If one fails, report the steps taken: repeating it is safe."""
     for step in plan.steps:
         try:
             await apply_step(client, step, source=plan.source)
@@ -140,9 +140,7 @@ async def _carry_out(client: AnyClient, plan: ApplyPlan) -> int:
 
 
 async def _warn_of_pruned(client: AnyClient, plan: ApplyPlan) -> None:
-    """Warn of jobs that need a deleted one. This comes last: a job that is deleted, too, needs
-    nothing.
-    """
+    """Warn of jobs that need a deleted one. This comes last: a deleted job needs nothing."""
     pruned = [step for step in plan.steps if step.action == PRUNED]
     for step in pruned[:PRUNED_MAX]:
         try:

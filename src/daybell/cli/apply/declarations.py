@@ -28,7 +28,7 @@ _NOT_IN_A_FILE: Final = {
 
 @dataclass(frozen=True)
 class Declaration:
-    """A job or a template, and where it is said. The fields of a job are without its name."""
+    """A job or a template, and its place. The fields of a job are without its name."""
 
     noun: Noun
     name: str
@@ -38,7 +38,7 @@ class Declaration:
     is_whole: bool = True  # without unknown fields, one of which may be its kind misspelt
 
     def place(self, field: str | None = None) -> str:
-        """Where it is said, or one of its fields."""
+        """Return the place of the declaration, or of one of its fields."""
         return self.document.place((*self.path, *steps_to(field)))
 
     def told(self, error: Exception) -> list[str]:
@@ -61,17 +61,17 @@ class Declaration:
 
     @property
     def dependencies(self) -> list[str]:
-        """The jobs that it depends on, as far as that can be read."""
+        """Return the jobs that it depends on, as far as they can be read."""
         return [one for one in _listed(self.fields, "dependencies") if isinstance(one, str)]
 
     @property
     def upstream(self) -> list[str]:
-        """The jobs that it depends on, or of which any fires it."""
+        """Return the jobs that it depends on, or of which any fires it."""
         return [*self.dependencies, *self.fired_by]
 
     @property
     def fired_by(self) -> list[str]:
-        """The jobs of which any fires it, as far as that can be read."""
+        """Return the jobs of which any fires it, as far as they can be read."""
         schedule = self.fields.get("schedule")
         schedules = cast("list[Any]", schedule if isinstance(schedule, list) else [schedule])
         return [
@@ -80,14 +80,14 @@ class Declaration:
 
     @property
     def inner_jobs(self) -> list[tuple[str, str]]:
-        """The jobs that nodes of a workflow run, each with its field."""
+        """Return the jobs that nodes of a workflow run, each with its field."""
         nodes = enumerate(_listed(self.fields.get("workflow"), "nodes"))
         named = [(n, cast("dict[str, Any]", one).get("job")) for n, one in nodes if _is_object(one)]
         return [(job, f"workflow.nodes[{n}].job") for n, job in named if isinstance(job, str)]
 
 
 def steps_to(field: str | None) -> Path:
-    """The way to a field by its name: `workflow.nodes[3].task`."""
+    """Return the path to a field by its name: `workflow.nodes[3].task`."""
     steps: list[str | int] = []
     for part in field.split(".") if field else ():
         name, _, place = part.partition("[")
@@ -119,7 +119,7 @@ class Declarations:
                 self._add(noun, value, document, path)
 
     def in_order(self) -> list[Declaration]:
-        """The jobs, each after those that it depends on. A circle is a fault."""
+        """Return the jobs, each after those that it depends on. A circle is a fault."""
         graph = {
             name: [
                 other
@@ -197,7 +197,7 @@ class Declarations:
     def _without_unknown(
         self, fields: Mapping[str, Any], document: Document, path: Path
     ) -> dict[str, Any]:
-        """Return a job without the fields that do not exist. Each of them is a fault."""
+        """Return a job without unknown fields. Each unknown field is a fault."""
         what = f"job {shown(fields['name'])}" if "name" in fields else "a job"
         known = {*OPTIONS, "name", *_NOT_IN_A_FILE}
         for name in [one for one in fields if one not in known]:

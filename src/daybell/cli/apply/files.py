@@ -36,20 +36,20 @@ class Document:
     file: str = ""
 
     def line_of(self, path: Path) -> int | None:
-        """Where a part begins, or the nearest thing around it that is there."""
+        """Return the line where a part begins, or the nearest part around it with a line."""
         for length in range(len(path), 0, -1):
             if path[:length] in self.lines:
                 return self.lines[path[:length]]
         return self.line
 
     def place(self, path: Path = ()) -> str:
-        """Where a part is, for messages: `jobs/a.yaml:12`."""
+        """Return the place of a part, for messages: `jobs/a.yaml:12`."""
         line = self.line_of(path)
         return self.file if line is None else f"{self.file}:{line}"
 
 
 class FileError(Exception):
-    """A text that cannot be read, and in which line of it."""
+    """A text that cannot be read, and the line of the error."""
 
     def __init__(self, message: str, line: int | None = None) -> None:
         super().__init__(message)
@@ -106,7 +106,7 @@ def read_file(path: FilePath) -> list[Document]:
 
 
 def _in_folder(folder: FilePath) -> list[FilePath]:
-    """In order of their names. Links to folders are followed, and lead into each folder once."""
+    """Return the files in order of their names. Links to folders are followed, each folder once."""
     found: list[FilePath] = []
     seen = {_identity(folder)}
     # A folder that cannot be read is not empty: its jobs would count as removed.
@@ -120,12 +120,12 @@ def _in_folder(folder: FilePath) -> list[FilePath]:
             if file.suffix.lower() in _READERS:
                 found.append(file)
             elif file.is_symlink():
-                _identity(file)  # one that leads nowhere may have been a folder of jobs
+                _identity(file)  # a link to a missing target may have been a folder of jobs
     return sorted(found)
 
 
 def _is_new(folder: FilePath, seen: set[tuple[int, int]]) -> bool:
-    """Whether a folder was not seen before, under this name or another."""
+    """Return true if a folder was not seen before, under this name or another."""
     identity = _identity(folder)
     is_new = identity not in seen
     seen.add(identity)
@@ -165,7 +165,7 @@ def _read_json(text: str) -> list[Document]:
 
 
 def _json_lines(text: str) -> Lines:
-    """In which line each part of a JSON text is. A key that comes twice is refused."""
+    """Return the line of each part of a JSON text. A key that comes twice is refused."""
     lines: Lines = {}
     path: list[str | int | None] = []  # None: a key comes next
     line = 1
@@ -209,7 +209,7 @@ def _read_toml(text: str) -> list[Document]:
 
 
 def _plain(value: Any, depth: int) -> Any:
-    """Without the types that only TOML has: times are text."""
+    """Return a value without the types that only TOML has: times are text."""
     if depth > PAYLOAD_DEPTH_MAX:
         raise too_deep(None)
     if isinstance(value, dict):
@@ -251,7 +251,7 @@ ENDINGS: Final = tuple(_READERS)  # of files of jobs
 # large, or turn a text into another value, are refused: anchors and aliases, tags, merged keys, and
 # keys that come twice.
 
-# libyaml's if it is there, which is twenty times as fast; neither makes anything but events.
+# Use libyaml's if it is there, which is twenty times as fast; neither makes anything but events.
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _WORDS: Final[dict[str, Any]] = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
@@ -264,7 +264,7 @@ _QUOTES: Final = "put texts that begin with * or @ in quotes, as \"*/5 * * * *\"
 
 
 def read_yaml(text: str) -> list[Document]:
-    """The documents of a text; those without anything in them are passed over."""
+    """Return the documents of a text; empty ones are skipped."""
     try:
         documents = list(_Reader(text).documents())
     except yaml.MarkedYAMLError as error:
@@ -275,7 +275,7 @@ def read_yaml(text: str) -> list[Document]:
 
 
 class _Reader:
-    """Makes values of events, and keeps where each was said."""
+    """Makes values of events, and keeps the line of each."""
 
     def __init__(self, text: str) -> None:
         parse = cast("Callable[..., Iterator[Any]]", yaml.parse)  # pyright: ignore[reportUnknownMemberType]
@@ -379,7 +379,7 @@ def _in_words(error: yaml.MarkedYAMLError, text: str) -> str:
 
 
 def _is_tab(text: str, mark: Any) -> bool:
-    """Whether a line begins with a tab, or with spaces and a tab, where a fault was found."""
+    """Return true if the line of an error begins with a tab, or with spaces and a tab."""
     lines = text.splitlines()
     if mark is None or mark.line >= len(lines):
         return False
@@ -396,7 +396,7 @@ def _line(mark: Any) -> int | None:
 
 
 def write_yaml(value: Any, *, indent: str = "") -> str:
-    """A value as YAML that `read_yaml` reads again as the same, and that a terminal can bear."""
+    """Return a value as YAML that `read_yaml` reads as the same, and that a terminal can print."""
     text = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
     lines = output.printable(text, keep="\n").splitlines(keepends=True)
     return "".join(f"{indent}{line}" for line in lines)

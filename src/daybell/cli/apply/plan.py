@@ -62,7 +62,7 @@ class PlannedChange:
 
 @dataclass
 class ApplyPlan:
-    """All steps in the order in which they are taken, or all that is wrong."""
+    """All steps in the order in which they are taken, or all errors."""
 
     source: str
     steps: list[PlannedChange] = field(default_factory=list[PlannedChange])
@@ -70,7 +70,7 @@ class ApplyPlan:
     orphans: list[str] = field(default_factory=list[str])  # jobs of this set that are in no file
 
     def count(self, action: str) -> int:
-        """How many steps are of a kind."""
+        """Return the number of steps of a kind."""
         return sum(one.action == action for one in self.steps)
 
 
@@ -134,7 +134,7 @@ async def apply_step(client: AnyClient, step: PlannedChange, *, source: str) -> 
 async def _plan_templates(
     client: AnyClient, found: Declarations, plan: ApplyPlan
 ) -> dict[str, Template]:
-    """Add the steps for templates; answers these as they will be."""
+    """Add the steps for templates; return the templates as they will be."""
     made: dict[str, Template] = {}
     for declared in found.templates.values():
         try:
@@ -174,23 +174,21 @@ async def _template_step(
 
 
 def template_fields(template: NewTemplate) -> dict[str, Any]:
-    """A template as a request would make it again, without its name."""
+    """Return a template as a request would make it again, without its name."""
     said: dict[str, Any] = msgspec.json.decode(template.to_json())
     return {name: value for name, value in said.items() if value not in ("", {})}
 
 
 def _filled(job: Declaration, made: Mapping[str, Template]) -> Declaration:
-    """Return a job with the fields of a template of the same files, which the store may not have
-    yet.
-    """
+    """Return a job with the fields of a template of its files, which the store may not have."""
     named = job.fields.get("template")
     template = made.get(named) if isinstance(named, str) else None
     return job if template is None else replace(job, fields=apply_template(job.fields, template))
 
 
 def _asked(job: Declaration, others: Mapping[str, Declaration]) -> dict[str, Any]:
-    """The fields of a job without the jobs of the same files that it depends on: they may not exist
-    yet. All of the set are looked at together, by `in_order`.
+    """Return the fields of a job without the jobs of the same files that it depends on: they may
+    not exist yet. `in_order` checks all of the set together.
     """
     outer = [name for name in job.dependencies if name not in others]
     is_less = len(outer) < len(job.dependencies)
@@ -200,7 +198,7 @@ def _asked(job: Declaration, others: Mapping[str, Declaration]) -> dict[str, Any
 async def _check_inner(
     client: AnyClient, job: Declaration, others: Mapping[str, Declaration]
 ) -> None:
-    """Jobs that a workflow runs, or that fire a job, have to be there, or in the same files."""
+    """Check that jobs which a workflow runs, or which fire a job, exist or are in the files."""
     for name, place in [*job.inner_jobs, *((name, "schedule") for name in job.fired_by)]:
         if name not in others:
             try:
@@ -234,7 +232,7 @@ async def _job_step(
 
 
 def _taken_over(before: Mapping[str, Any], source: str) -> list[str]:
-    """From then on the job is this set's, and goes when its files declare it no more."""
+    """Return a warning that the job becomes this set's: it goes when the set's files drop it."""
     owner = before.get("source", "")
     if owner == source:
         return []
@@ -246,7 +244,7 @@ def _taken_over(before: Mapping[str, Any], source: str) -> list[str]:
 
 
 async def _orphans(client: AnyClient, found: Declarations, source: str) -> list[wire.JobVersion]:
-    """The jobs that files of this set declared once, and do no more."""
+    """Return the jobs that files of this set declared once, and do no more."""
     orphans: list[wire.JobVersion] = []
     cursor: str | None = None
     while True:
