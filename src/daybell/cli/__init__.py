@@ -160,14 +160,14 @@ def _run() -> None:
 
 
 def _command() -> Any:
-    """The command that Typer makes of the app."""
+    """Return the command that Typer makes of the app."""
     return app if hasattr(app, "commands") else get_command(app)
 
 
 def _narrow(group: typer.Typer, words: Sequence[str]) -> typer.Typer:
     """Keep the command that the first word names. Typer takes long to make all of them.
 
-    A word that names none keeps all: they are listed, or the one that is meant is among them.
+    A word that names none keeps all: they are listed, or the intended one is among them.
     """
     word = words[0] if words else ""
     commands = [_with_flags(one) for one in group.registered_commands if _name_of(one) == word]

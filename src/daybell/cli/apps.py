@@ -39,7 +39,7 @@ async def tenant_names(store: Store) -> list[str]:
 
 
 async def iterate_jobs(store: Store, tenant: str) -> AsyncGenerator[Job]:
-    """The jobs of a tenant, by name. Read it to its end."""
+    """Yield the jobs of a tenant, by name. Read it to its end."""
     cursor = None
     while True:
         page = await store.catalog.list_jobs(tenant, limit=PAGE_ITEMS_MAX, cursor=cursor)
@@ -56,8 +56,8 @@ async def iterate_jobs(store: Store, tenant: str) -> AsyncGenerator[Job]:
 async def warn_missing_jobs(
     store: Store, tenant: str, definitions: Iterable[JobDefinition]
 ) -> None:
-    """Warn of jobs that workflows in code run and that are not there, in the words of a start. They
-    may still be made before a run comes to them.
+    """Warn of jobs that workflows in code run and that do not exist, in the words of a start. They
+    may be created before a run comes to them.
     """
     users = defaultdict[str, list[str]](list)
     for one in definitions:
@@ -264,7 +264,7 @@ async def report_removed_jobs(app: App, *, prune: bool) -> None:
 
 
 def select_queues(app: App, wanted: str) -> str:
-    """The queues to work on: those that were asked for, or all that the app's tasks use."""
+    """Return the queues to work on: the requested ones, or all that the app's tasks use."""
     return wanted or ",".join(sorted(app.queues))
 
 

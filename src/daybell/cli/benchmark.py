@@ -69,7 +69,7 @@ async def measure(
 ) -> Measurement:
     """Measure in a tenant of its own, apart from all other work.
 
-    Raises LeftoverWork if it meets another measurement, StartInterrupted if an end is wanted too early.
+    Raises LeftoverWork if it meets another measurement, StartInterrupted if it ends too early.
     """
     app = App(url, tenant=TENANT)
 
@@ -111,8 +111,8 @@ async def measure(
 
 
 async def _open(url: str, stack: contextlib.AsyncExitStack) -> Client:
-    """Open a store. A file of SQLite that does not exist yet is made; any other store is measured
-    at the version that it has.
+    """Open a store. A missing SQLite file is created; any other store is measured at the version
+    that it has.
     """
     try:
         return await stack.enter_async_context(Client(url))
@@ -136,7 +136,7 @@ async def _prepare(owner: Client, app: App) -> Client:
 
 
 class Counter:
-    """Counts ends; an observer."""
+    """An observer that counts ended executions."""
 
     def __init__(self, wanted: int) -> None:
         self.wanted = wanted

@@ -19,14 +19,14 @@ from daybell.core.ids import mint
 from daybell.core.job import DEFAULT_TENANT
 from daybell.settings import Settings
 
-# Changes made at a terminal go on record, too.
+# Changes made at a terminal are recorded, too.
 
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C", Client, RemoteClient, AnyClient)
 
 MANY: Final = "many"  # the target of a verb that acts on several
-IDS_MAX: Final = 100  # of them that are told
+IDS_MAX: Final = 100  # of them that are recorded
 UNTOLD: Final = frozenset({"args", "on_step", "author"})  # arguments that an entry leaves out
 
 
@@ -49,7 +49,7 @@ def audited(client: C, action: str, target: str, *, before: Any = None, after: A
 def audit_in_transaction(
     verb: Callable[P, Awaitable[R]], action: str
 ) -> Callable[P, CoroutineType[Any, Any, R]]:
-    """A verb that is a transaction of its own, with its entry in that."""
+    """Return a verb that is a transaction of its own, and that writes its entry in it."""
 
     @wraps(verb)
     async def recorded(*given: P.args, **options: P.kwargs) -> R:
@@ -63,7 +63,7 @@ def audit_in_transaction(
 def audit_after_call(
     verb: Callable[P, Awaitable[R]], action: str
 ) -> Callable[P, CoroutineType[Any, Any, R]]:
-    """Return a verb that may share a transaction with others: its entry follows its writes."""
+    """Return a verb with writes that may be sent with others: its entry comes right after it."""
 
     @wraps(verb)
     async def recorded(*given: P.args, **options: P.kwargs) -> R:
@@ -139,7 +139,7 @@ def _describe_call(
 
 
 def _target(targets: Sequence[Any]) -> str:
-    """The first that a verb was given: a name, an id, or many ids."""
+    """Return the first argument of a verb: a name, an id, or many ids."""
     first = targets[0] if targets else None
     if first is None or (isinstance(first, Iterable) and not isinstance(first, str)):
         return MANY
@@ -159,7 +159,7 @@ def _entry(action: str, target: str, *, before: Any = None, after: Any = None) -
 
 
 def client_for(settings: Settings, *, tenant: str | None = None) -> AnyClient:
-    """A client of whichever the settings name; a server wins over a store.
+    """Return a client of the server or store that the settings name; a server wins over a store.
 
     Without a tenant it is the default one, or over HTTP the one that the key is for.
     """

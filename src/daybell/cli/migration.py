@@ -15,7 +15,7 @@ from daybell.store.open import has_role, store_for
 async def migrate(
     settings: Settings, *, check: bool, grant: str | None, flag: str | None = None
 ) -> int:
-    """Make the steps that are missing, or only tell which they are. `flag` is a --database-url."""
+    """Run the pending steps, or only list them. `flag` is a --database-url."""
     if check and grant is not None:
         raise UsageError("--check changes nothing, --grant does; give one of them")
     place = masked_url(settings.database_url)
@@ -44,7 +44,7 @@ async def migrate(
 
 
 def _identifier(name: str) -> str:
-    """A name as SQL reads it."""
+    """Return a name as SQL reads it."""
     is_plain = re.fullmatch(r"[a-z_][a-z0-9_]*", name)
     return name if is_plain else '"' + name.replace('"', '""') + '"'
 

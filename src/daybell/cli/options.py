@@ -169,7 +169,7 @@ def priorities(incomplete: str) -> list[str]:
 
 
 def group(help: str) -> typer.Typer:
-    """A group of commands."""
+    """Return a group of commands."""
     return typer.Typer(help=help, no_args_is_help=True, rich_markup_mode=None)
 
 
@@ -227,7 +227,7 @@ def _convert(word: object, kind: object, info: Any) -> str | int | None:
 
 
 def database_flag(context: typer.Context, database_url: str | None) -> str | None:
-    """The --database-url that counts: one after a command's name wins over one before it.
+    """Return the --database-url to use: one after a command's name wins over one before it.
 
     An empty one counts, too: it is refused later, where falling back could hit another store.
     """
@@ -262,7 +262,7 @@ def run(
 # Imported for `--help` too: nothing heavy here.
 
 DASHES: Final = "--"
-# Typer keeps Click under a name of its own, so its error is found by way of another.
+# Typer keeps Click under a name of its own, so its error is taken from a subclass.
 MISUSE: Final = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[1])
 
 
@@ -290,5 +290,5 @@ class CommandWithWords(TyperCommand):
 
 
 def words_after(context: typer.Context) -> list[str]:
-    """The words that came after `--`."""
+    """Return the words that came after `--`."""
     return list(context.meta.get(DASHES, []))

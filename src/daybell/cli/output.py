@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-# Which columns of a table a terminal has room for, and how wide they are.
+# The columns of a table that fit a terminal, and their widths.
 
 GAP: Final = 2
 
 
 class Column(NamedTuple):
-    """A column. `least` is how far it may be shortened; without it, it is whole or not there.
+    """A column. `least` is its least width; without it, the column is whole or left out.
 
-    Of those that there is no room for, the one with the highest `rank` goes first; 0 stays.
+    Of columns without room, the one with the highest `rank` goes first; 0 stays.
     """
 
     name: str
@@ -80,7 +80,7 @@ def printable(text: str, *, keep: str = "") -> str:
 
 
 def echo_json(value: object) -> None:
-    """Print a value as JSON that any terminal can bear."""
+    """Print a value as JSON that any terminal can print."""
     import msgspec
 
     from daybell.client.wire import encode
@@ -127,7 +127,7 @@ def echo_table(
 def echo_fields(fields: Mapping[str, object], *, in_lines: Collection[str] = ()) -> None:
     """Print a thing's fields, one per line; those without a value are left out.
 
-    Those named by `in_lines` keep their lines, each indented as the first: nothing that they say
+    Those named by `in_lines` keep their lines, each indented as the first: no line of their text
     looks like another field.
     """
     from rich.table import Table
@@ -143,7 +143,7 @@ def echo_fields(fields: Mapping[str, object], *, in_lines: Collection[str] = ())
 
 
 def echo_more(cursor: str | None, *, is_search: bool = False) -> None:
-    """Say how to see the next page, if there is one. That of a search may turn out to be empty."""
+    """Print how to see the next page, if there is one. That of a search may be empty."""
     if cursor is not None:
         typer.echo(f"there {'may be' if is_search else 'is'} more: --cursor {cursor}")
 
@@ -152,19 +152,19 @@ Moment: TypeAlias = datetime | Instant
 
 
 def instant_of(moment: Moment) -> Instant:
-    """A time as seconds."""
+    """Return a time as seconds."""
     return moment.timestamp() if isinstance(moment, datetime) else moment
 
 
 def format_moment(moment: Moment | None) -> str:
-    """A time to the second, in UTC."""
+    """Return a time to the second, in UTC."""
     if moment is None:
         return ""
     return to_iso(int(instant_of(moment)))[:19].replace("T", " ") + "Z"
 
 
 def format_relative(moment: Moment | None, *, now: Instant) -> str:
-    """A time as a list shows it, seen from now: `2m ago`, `in 5m`."""
+    """Return a time as a list shows it, seen from now: `2m ago`, `in 5m`."""
     if moment is None:
         return ""
     instant = instant_of(moment)
@@ -179,7 +179,7 @@ def format_relative(moment: Moment | None, *, now: Instant) -> str:
 
 
 def format_duration(seconds: Seconds) -> str:
-    """How long something took, as people say it."""
+    """Return a duration in the form that people use."""
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 60:
@@ -190,7 +190,7 @@ def format_duration(seconds: Seconds) -> str:
 
 
 def format_count(number: int, noun: str, *, plural: str | None = None) -> str:
-    """`1 job`, `2,000 jobs`."""
+    """Return a count with its noun: `1 job`, `2,000 jobs`."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 

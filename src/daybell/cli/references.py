@@ -34,7 +34,7 @@ def parse_reference(text: str) -> Any:
 
 
 def parse_nested_references(value: Any) -> Any:
-    """The same for all texts in a value."""
+    """Replace the references in all texts of a value."""
     if isinstance(value, str):
         return parse_reference(value)
     if isinstance(value, list):
@@ -46,7 +46,7 @@ def parse_nested_references(value: Any) -> Any:
 
 
 def format_references(value: Any) -> str:
-    """The other way round, for people: a text with its secrets by name."""
+    """Return a text with its secrets by name, for people: the reverse of `parse_reference`."""
     named = reference(value, "secret")
     if named is not None:
         return f"{MARK}{named}"

@@ -41,7 +41,7 @@ _store = ""  # the URL of the store in use, which errors name; none of a server'
 def run_command(
     command: Command, flags: Mapping[str, object], *, on_store: str | None = None
 ) -> int:
-    """Read the settings and run a command to its end; answers its exit code.
+    """Read the settings and run a command to its end; return its exit code.
 
     `on_store` names a command that cannot do its work by way of a server.
     """
@@ -75,7 +75,7 @@ def run_command(
 
 
 def _source(flags: Mapping[str, object]) -> str:
-    """Where the store's URL comes from, as `Settings.load` looks for it."""
+    """Return the source of the store's URL, in the order in which `Settings.load` looks for it."""
     if flags.get("database_url") is not None:
         return "--database-url"
     return "DAYBELL_DATABASE_URL" if os.environ.get("DAYBELL_DATABASE_URL") else "daybell.toml"
@@ -195,7 +195,7 @@ def guard(program: Callable[[], object]) -> NoReturn:
     except Exception as error:
         code = FAILED
         if isinstance(error, OSError) and close_output():
-            pass  # it was the output, and that is told
+            pass  # it was the output, and that was reported
         elif fault := describe_environment_error(error):
             _report(build_problem("environment", HTTP_FAULT, fault))
         else:
@@ -206,7 +206,7 @@ def guard(program: Callable[[], object]) -> NoReturn:
 
 
 def _report(problem: Mapping[str, Any]) -> None:
-    """Print an error: its message, or all that programs may know of it as one line of JSON."""
+    """Print an error: its message, or its fields for programs as one line of JSON."""
     print_stderr(json.dumps(problem) if _is_json else f"error: {problem['detail']}")
 
 
@@ -227,7 +227,7 @@ def describe_environment_error(error: Exception) -> str | None:
     except OSError as gone:
         return f"the working folder cannot be used ({gone.strerror}); go to another one"
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
-        # A write knows no name, and all that we write ourselves is the output.
+        # A failed write has no file name, and all of our own writes go to the output.
         return f"{error.filename or 'the output'} cannot be written: {error.strerror}"
     if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
         return f"{error.strerror}; that is a limit of this machine"
@@ -235,7 +235,7 @@ def describe_environment_error(error: Exception) -> str | None:
 
 
 def open_streams() -> None:
-    """Let standard streams that the process was started without lead nowhere.
+    """Connect standard streams that the process was started without to the null device.
 
     Else a file or socket gets the number of one, and uvloop aborts when it closes that.
     """

@@ -37,14 +37,14 @@ def interruptible() -> Generator[None]:
 
 
 class StartInterrupted(Exception):
-    """An end was wanted before there was anything to end."""
+    """An end was requested before there was anything to end."""
 
 
 class StopSignals:
-    """While entered, hears the signals that ask a process to end.
+    """While entered, handles the signals that ask a process to end.
 
-    The handlers are Python's own, not the event loop's: a task that blocks the loop cannot keep
-    the second signal from being heard.
+    The handlers are Python's own, not the event loop's: a task that blocks the loop cannot block
+    the second signal.
     """
 
     def __init__(self, *, on_second: Callable[[], None] | None = None) -> None:
@@ -68,7 +68,7 @@ class StopSignals:
             signal.signal(one, handler)
 
     def hear_parent(self, parent: int | None = None) -> None:
-        """Take SIGHUP as a request; have it sent when the parent is gone, however it went."""
+        """Take SIGHUP as a request; have it sent when the parent has ended, in any way."""
         self._before.setdefault(signal.SIGHUP, signal.getsignal(signal.SIGHUP))
         signal.signal(signal.SIGHUP, self._hear_parent)
         if parent is None:
@@ -78,11 +78,11 @@ class StopSignals:
 
             # Sent once per thread of the parent that dies: no signal to count.
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGHUP, 0, 0, 0)
-        if os.getppid() != parent:  # it was quicker than we were
+        if os.getppid() != parent:  # the parent had ended before
             self.request()
 
     def request(self) -> None:
-        """Ask for an end from inside."""
+        """Request an end from inside."""
         self._requested.set()
 
     @property
@@ -94,7 +94,7 @@ class StopSignals:
         await self._requested.wait()
 
     def on_request(self, act: Callable[[], object]) -> asyncio.Task[None]:
-        """Have something done when an end is wanted."""
+        """Call `act` when an end is requested."""
 
         async def wait() -> None:
             await self._requested.wait()
@@ -104,11 +104,10 @@ class StopSignals:
 
     @contextlib.contextmanager
     def heeding(self) -> Generator[None]:
-        """Cancel the awaited calls of the body when an end is requested; then raise StartInterrupted.
+        """Cancel the awaited calls of the body when an end is requested; raise StartInterrupted.
 
         For calls before there is anything to end: a database that does not answer, a hook that
-        hangs. The body stays in this task, so that another hook can leave a context that a hook has
-        entered.
+        hangs. It stays in this task, so that another hook can leave a context that one has entered.
         """
         task = asyncio.current_task()
         assert task is not None

@@ -71,9 +71,8 @@ _Lane = tuple[str, str]  # a queue, and the needs that its workers must offer
 
 
 async def check_kinds(store: Store) -> list[Check]:
-    """Check the jobs of all tenants. For tasks, only the secrets are checked: the needs of their
-    code are not known. The check is about executions to come: `check_stranded` and `check_tasks`
-    find those that wait in vain by now.
+    """Check the jobs of all tenants. Of tasks, only the secrets: the needs of code are not known.
+    It is about runs to come: `check_stranded` and `check_tasks` find those that wait in vain.
     """
     checks: list[Check] = []
     now = (await store.health()).now
@@ -95,9 +94,8 @@ async def check_kinds(store: Store) -> list[Check]:
 
 
 def _closed(job: Job, workers: Sequence[Worker], now: Instant) -> list[_Lane]:
-    """Return the lanes of a job that no worker serves: its own, and those of its nodes. For nodes
-    that are tasks, too, the store does not record which of them a worker has, but only if it has
-    any.
+    """Return the lanes of a job that no worker serves: its own, and those of its nodes. Of nodes
+    that are tasks, too, the store does not record which a worker has, but only if it has any.
     """
     lanes = {(job.definition.queue, job.definition.needs): None}
     if job.definition.kind == "workflow":
@@ -145,7 +143,7 @@ def _unoffered(tenant: str, queue: str, needs: str, names: list[str]) -> Check:
 
 
 def secrets_in(jobs: Iterable[Job]) -> dict[str, list[str]]:
-    """The secrets that jobs refer to, each with their names."""
+    """Return the secrets that jobs refer to, each with the names of the jobs."""
     used: dict[str, list[str]] = defaultdict(list)
     for job in jobs:
         settings, args = job.definition.settings, job.definition.args
@@ -157,7 +155,7 @@ def secrets_in(jobs: Iterable[Job]) -> dict[str, list[str]]:
 
 
 def judge_secrets(tenant: str, used: Mapping[str, list[str]], known: Iterable[str]) -> Check:
-    """A job fails for good where a secret that it refers to is not set."""
+    """Report unset secrets: a job that refers to one fails for good."""
     unset = sorted(used.keys() - set(known))
     if not unset:
         found = f"all that jobs refer to are set{_of(tenant)}"
@@ -172,7 +170,7 @@ def judge_secrets(tenant: str, used: Mapping[str, list[str]], known: Iterable[st
 
 
 async def check_sealing(store: Store, sealer: Sealer | None) -> list[Check]:
-    """Whether the keys at hand open the secrets of all tenants. Without a key here, only secrets
+    """Check that the keys at hand open the secrets of all tenants. Without a key here, only secrets
     that jobs refer to are a problem: the workers may have it from elsewhere.
     """
     checks: list[Check] = []
@@ -190,7 +188,7 @@ async def check_sealing(store: Store, sealer: Sealer | None) -> list[Check]:
 
 
 def judge_sealing(tenant: str, sealed: Mapping[str, SealedSecret], sealer: Sealer | None) -> Check:
-    """A job fails at a worker that cannot open a secret that it refers to."""
+    """Report secrets without their key: a job fails at a worker that cannot open its secrets."""
     if sealer is None:
         return Check(
             name="sealing",
@@ -230,7 +228,7 @@ def _of(tenant: str) -> str:
 
 
 async def check_schedules(store: Store) -> list[Check]:
-    """The schedules of all tenants."""
+    """Check the schedules of all tenants."""
     found: list[Schedule] = []
     vain: list[Check] = []
     for tenant in await tenant_names(store):
@@ -345,7 +343,7 @@ def _scheduler(found: Sequence[Schedule], leaders: Sequence[Leadership]) -> Chec
 
 
 def _fault(schedule: Schedule) -> str | None:
-    """Why its rule cannot be read."""
+    """Return the reason why its rule cannot be read."""
     try:
         Rule.from_json(schedule.rule)
     except InvalidSchedule as error:
@@ -354,7 +352,7 @@ def _fault(schedule: Schedule) -> str | None:
 
 
 def _is_vain(schedule: Schedule) -> bool:
-    """Whether it will not fire and never has. One that has is simply over."""
+    """Return true if it will not fire and never has. One that has fired is simply over."""
     return not schedule.is_to_fire and schedule.last_at is None and not schedule.missed
 
 
@@ -376,7 +374,7 @@ def _schedule_names(schedules: Sequence[Schedule]) -> str:
 
 
 async def check_stranded(store: Store, *, patience: Seconds = OVERDUE_SECONDS) -> list[Check]:
-    """Of the queues of all tenants that are late. Of a long one only the newest page is read."""
+    """Check the late queues of all tenants. Of a long queue only the newest page is read."""
     checks: list[Check] = []
     late = (now := (await store.health()).now) - patience
     for tenant in await tenant_names(store):
@@ -401,9 +399,7 @@ async def check_stranded(store: Store, *, patience: Seconds = OVERDUE_SECONDS) -
 async def _by_needs(
     store: Store, tenant: str, due: Iterable[Execution]
 ) -> dict[str, list[Execution]]:
-    """Group executions by the needs that workers must offer, without those reported with their
-    jobs.
-    """
+    """Group executions by the needs of their lanes, without those reported with their jobs."""
     found: dict[str, list[Execution]] = defaultdict(list)
     versions: dict[tuple[str, int | None], Job | None] = {}
     for one in due:
@@ -425,7 +421,7 @@ async def _job(store: Store, tenant: str, name: str, version: int | None) -> Job
 
 
 def _is_said(job: Job, *, queue: str, needs: str) -> bool:
-    """Whether `check_kinds` says it: it looks at jobs without code as they are now."""
+    """Return true if `check_kinds` reports it: that checks jobs without code as they are now."""
     known = job.definition
     return known.kind != "task" and (known.queue, known.needs) == (queue, needs)
 
@@ -446,8 +442,7 @@ def _stranded(tenant: str, queue: str, needs: str, found: list[Execution]) -> Ch
     )
 
 
-# Checks of `daybell doctor` on executions with a task that no worker has, as far as they were
-# tried.
+# Checks of `daybell doctor` on executions with a task that no worker has, as far as tried.
 #
 # A worker that takes an execution and has no such task puts it off, with that as its reason, if no
 # other live worker of the queue reports that it has the task.
@@ -456,7 +451,7 @@ _Version = tuple[str, int]
 
 
 async def check_tasks(store: Store) -> list[Check]:
-    """Of all tenants; of very many executions that are put off, only the newest are read."""
+    """Check all tenants; of very many executions that are put off, only the newest are read."""
     checks: list[Check] = []
     where = ExecutionFilter(states=frozenset({State.SCHEDULED}), with_nodes=True)
     for tenant in await tenant_names(store):
@@ -545,7 +540,7 @@ def refuse(error: UsageError) -> None:
 
 
 def encode_checks(found: Sequence[Check]) -> str:
-    """JSON, for programs."""
+    """Return the checks as JSON, for programs."""
     is_ok = all(check.is_ok for check in found)
     report = {"is_ok": is_ok, "checks": [advised(check) for check in found]}
     return msgspec.json.encode(report).decode()
@@ -596,7 +591,7 @@ async def _check_takers(store: Store) -> list[Check]:
 
 
 def _failed(name: str, said: str, *, otherwise: str = "") -> Check:
-    """A message that ends with the way out, in its two parts."""
+    """Return a failed check from a message that ends with the advice."""
     found, mark, way_out = said.rpartition(". ")
     if mark and way_out.startswith(("Run ", "Check ", "Upgrade ")):
         return Check(name=name, is_ok=False, found=found, advice=way_out[0].lower() + way_out[1:])
@@ -616,7 +611,7 @@ def _way_out(error: DaybellError, place: str) -> str:
 
 
 async def _measure(store: Store, place: str) -> list[Check]:
-    """Ask a few times; the quickest answer says most about the way there and about the clock."""
+    """Measure a few times; the quickest answer is the best measure of the latency and the clock."""
     quickest, ahead, product = float("inf"), 0.0, ""
     for _ in range(ROUND_TRIPS):
         before = time.time()
@@ -646,7 +641,7 @@ async def check_gates(store: Store) -> Check:
 
 
 def check_round_trip(place: str, product: str, seconds: float) -> Check:
-    """Every claim and every finish waits for at least one of these."""
+    """Judge the latency: every claim and every finish waits for at least one round trip."""
     return Check(
         name="store",
         is_ok=seconds <= ROUND_TRIP_SECONDS_MOST,
@@ -656,7 +651,7 @@ def check_round_trip(place: str, product: str, seconds: float) -> Check:
 
 
 def check_clock(ahead: float, round_trip: float) -> Check:
-    """Nothing is decided by this machine's clock, but people compare its logs with the store's."""
+    """Judge this machine's clock. It decides nothing, but users compare logs with the store's."""
     way = "ahead of" if ahead > 0 else "behind"
     return Check(
         name="clock",
@@ -667,7 +662,7 @@ def check_clock(ahead: float, round_trip: float) -> Check:
 
 
 def check_lease(seconds: float) -> Check:
-    """Too short, and a hiccup costs work; too long, and a dead worker's work waits."""
+    """Judge the lease: too short, a hiccup costs work; too long, a dead worker's work waits."""
     is_short = seconds < LEASE_SECONDS_LEAST
     return Check(
         name="lease",
@@ -736,7 +731,7 @@ def advised(check: Check) -> Check:
 
 
 def render_checks(found: Sequence[Check]) -> str:
-    """Lines for people, in colour on a terminal."""
+    """Return lines for people, in colour on a terminal."""
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     for check in map(advised, found):
         word = Text("ok", "green") if check.is_ok else Text("problem", "bold red")
