@@ -38,4 +38,4 @@ async def second(first: int) -> int:
 
 
 with app.workflow("chain"):
-    first >> second
+    _ = first >> second
