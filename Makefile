@@ -91,7 +91,7 @@ chaos: .venv/.dev ## Kill, freeze and cut off processes under load (MINUTES=5 on
 simulate: .venv/.dev ## Simulate clusters in bad weather (SEEDS=5000)
 	@status=0; \
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --workers $(WORKERS) $(ARGS) || status=1; \
-	for kind in flows dependents; do \
+	for kind in flows dependents controls; do \
 		$(BIN)/python -m tests.simulation --$$kind --seeds $$(( $(SEEDS) / 5 )) --workers $(WORKERS) $(ARGS) \
 			|| status=1; \
 	done; exit $$status

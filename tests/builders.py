@@ -29,6 +29,7 @@ from daybell.core.ids import mint
 from daybell.core.job import Job, JobDefinition, NewJob, NewTemplate
 from daybell.core.lifecycle import Transition, Verdict, after_success
 from daybell.core.schedule import Firing, NewSchedule, Schedule, Tick
+from daybell.core.subscription import Subscription
 from daybell.core.views import ExecutionFilter, JobFilter
 from daybell.core.worker import NewWorker, Report
 from daybell.errors import DuplicateKey
@@ -157,6 +158,11 @@ def an_alert(name: str = "letters", on: str = "dead_letter", **fields: Any) -> A
     """An alert rule that sends messages."""
     fields.setdefault("to", ["json://127.0.0.1:1/a"])
     return AlertRule.parse({"name": name, "on": on, **fields})
+
+
+def a_subscription(name: str = "hooks", **fields: Any) -> Subscription:
+    """A subscription to be stored, by default to all events."""
+    return Subscription.parse({"name": name, "url": "https://example.org/hook", **fields})
 
 
 def an_incident_move(kind: MoveKind, rule: str = "letters", **fields: Any) -> IncidentMove:

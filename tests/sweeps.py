@@ -31,6 +31,18 @@ async def recount_gates(store: Any) -> list[Miscount]:
     return list((await store.upkeep(sweeps=[SweepKind.RECOUNT])).miscounts)
 
 
+async def fold_stats(store: Any, *, limit: int = 1000) -> bool:
+    return (await store.upkeep(limit, sweeps=[SweepKind.FOLD])).folded.has_more
+
+
+async def fold_all(store: Any) -> None:
+    """Fold all ends. One fold may not do: it covers a window of transactions, and other databases
+    of the same server use their numbers up.
+    """
+    while await fold_stats(store):
+        pass
+
+
 async def retain(store: Any, policy: Retention = DEFAULT_RETENTION) -> Removed:
     return (await store.upkeep(sweeps=[SweepKind.RETAIN], policy=policy)).removed
 
@@ -73,7 +85,16 @@ def _set_gates(tx: Transaction, tenant: str, capacities: dict[str, int]) -> None
 
 BY_NAME: Final = {
     one.__name__: one
-    for one in (expire, rearm_schedules, advance_runs, admit, recount_gates, retain, set_gates)
+    for one in (
+        expire,
+        rearm_schedules,
+        advance_runs,
+        admit,
+        recount_gates,
+        fold_stats,
+        retain,
+        set_gates,
+    )
 }
 NAMES: Final = {
     SweepKind.EXPIRE: "expire",
@@ -81,6 +102,7 @@ NAMES: Final = {
     SweepKind.ADVANCE: "advance_runs",
     SweepKind.ADMIT: "admit",
     SweepKind.RECOUNT: "recount_gates",
+    SweepKind.FOLD: "fold_stats",
     SweepKind.RETAIN: "retain",
 }
 

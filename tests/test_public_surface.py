@@ -11,6 +11,7 @@ import daybell
 PUBLIC = [
     "App",
     "Approval",
+    "Batch",
     "Calendar",
     "Client",
     "Conflict",
@@ -18,6 +19,7 @@ PUBLIC = [
     "DaybellError",
     "ExecutionFailed",
     "ExecutionInTheWay",
+    "Limit",
     "Misfire",
     "NotFound",
     "PermanentError",
@@ -41,6 +43,7 @@ PUBLIC = [
     "current_execution",
     "every",
     "job",
+    "on_event",
     "rrule",
 ]
 

@@ -6,6 +6,7 @@ Exceptions are in `tests/tidy_limits.py`; each rule is shown a bad example, as i
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from functools import cache
 from pathlib import PurePosixPath
 
 import pytest
@@ -28,6 +29,7 @@ class Tree:
         return [test for test in self.tests if is_test_of(test, module)]
 
 
+@cache
 def read_tree() -> Tree:
     paths = {module.path for module in modules_in(ROOT / "tests")}
     tests = {path for path in paths if PurePosixPath(path).name.startswith("test_")}
@@ -41,15 +43,24 @@ def is_test_of(test: str, module: str) -> bool:
     The `__init__.py` of a folder is tested under the name of the folder. All files of a folder
     that has the name of a module are tests of the module.
     """
-    file, path = PurePosixPath(test), PurePosixPath(module)
-    folder, name = path.parent, path.stem
+    place, stem = parts_of(test)
+    folder, name = parts_of(module)
     if name in ("__init__", "__main__"):
-        name = folder.name or "daybell"
-    elif file.parent == folder / name:
+        name = folder.rpartition("/")[2] if folder != "." else "daybell"
+    elif place == (name if folder == "." else f"{folder}/{name}"):
         return True
-    folders = {str(folder), TESTED_WITH.get(str(folder))}
-    topic = file.stem.removeprefix("test_")
-    return str(file.parent) in folders and (topic == name or topic.startswith(f"{name}_"))
+    topic = stem.removeprefix("test_")
+    return (topic == name or topic.startswith(f"{name}_")) and place in (
+        folder,
+        TESTED_WITH.get(folder),
+    )
+
+
+@cache
+def parts_of(path: str) -> tuple[str, str]:
+    """The folder of a file, and its name without the suffix."""
+    file = PurePosixPath(path)
+    return str(file.parent), file.stem
 
 
 def misnamed_tests(tree: Tree) -> Iterator[str]:

@@ -45,15 +45,33 @@ class Module:
         """All nodes of the tree; to walk through it takes longer than to make it."""
         return tuple(ast.walk(self.tree))
 
-    def prose(self) -> Iterator[str]:
+    @cached_property
+    def prose(self) -> tuple[str, ...]:
         """Its docstrings and comments."""
         kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        found = [ast.get_docstring(node) or "" for node in self.nodes if isinstance(node, kinds)]
+        return (*found, *self._comments())
+
+    def _comments(self) -> Iterator[str]:
+        """Yield each line from its first `#` outside of texts; tokenize takes ten times as long."""
+        lines = [line.encode() if "#" in line else b"" for line in self.text.split("\n")]
+        texts: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
         for node in self.nodes:
-            if isinstance(node, kinds):
-                yield ast.get_docstring(node) or ""
-        for token in tokenize.generate_tokens(io.StringIO(self.text).readline):
-            if token.type == tokenize.COMMENT:
-                yield token.string
+            if isinstance(node, ast.Constant | ast.JoinedStr):
+                end = node.end_lineno or node.lineno
+                if node.lineno == end:
+                    texts[end].append((node.col_offset, node.end_col_offset or 0))
+                elif any(lines[node.lineno - 1 : end]):
+                    # The line belongs to the text, or is between two parts of it.
+                    tokens = tokenize.generate_tokens(io.StringIO(self.text).readline)
+                    yield from (one.string for one in tokens if one.type == tokenize.COMMENT)
+                    return
+        for number, line in enumerate(lines, 1):
+            start = line.find(b"#")
+            while start >= 0 and any(begin <= start < end for begin, end in texts[number]):
+                start = line.find(b"#", start + 1)
+            if start >= 0:
+                yield line[start:].decode()
 
 
 @dataclass(frozen=True)
@@ -116,6 +134,7 @@ class House:
         return [
             f"{name}:{inner.lineno}"
             for name, one in self.modules.items()
+            if re.search(r"^\s+(import|from)\s", one.text, re.M)
             for outer in one.nodes
             if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef)
             for inner in ast.walk(outer)
@@ -186,7 +205,7 @@ class House:
     @cached_property
     def word_rates(self) -> dict[str, float]:
         """How often docstrings and comments use each word, per 1,000 words."""
-        return rates(" ".join(part for one in self.modules.values() for part in one.prose()))
+        return rates(" ".join(part for one in self.modules.values() for part in one.prose))
 
     def figures(self) -> dict[str, object]:
         deepest = max(self.depths, key=lambda key: self.depths[key])

@@ -1,7 +1,8 @@
-"""Write `web/src/schema.ts`: the types of the API for the dashboard, from its OpenAPI document.
+"""Write `web/src/schema.ts`, the types of the API for the dashboard, from its OpenAPI document, and
+`web/src/options.ts`, the options of jobs, from their table.
 
-Texts, examples, headers and answers to errors are left out: the dashboard does not read them, and
-the file would be seven times as long. It needs the packages of `tests/browser`.
+Texts, examples, headers and answers to errors are left out of the types: the dashboard does not
+read them, and the file would be seven times as long. It needs the packages of `tests/browser`.
 """
 
 from __future__ import annotations
@@ -15,10 +16,29 @@ from typing import Any
 
 from daybell.api.app import create_api
 from daybell.client import Client
+from daybell.core.kinds import SETTINGS
+from daybell.core.kinds.schema import DURATION
+from daybell.core.options import OPTIONS, Option
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ROOT / "tests" / "browser" / "node_modules"
 TYPES = ROOT / "web" / "src" / "schema.ts"
+JOB_OPTIONS = ROOT / "web" / "src" / "options.ts"
+# Options for which the form of a job has fields of its own, or none: files set a source.
+OWN_FIELDS = frozenset(
+    {
+        *SETTINGS,
+        "args",
+        "made_from",
+        "parameters",
+        "schedule",
+        "source",
+        "task",
+        "template",
+        "tz",
+        "workflow",
+    }
+)
 LEFT_OUT = frozenset({"description", "example", "examples", "headers", "summary"})
 
 
@@ -75,8 +95,47 @@ def render(node: str) -> str:
         return target.read_text()
 
 
+def render_options() -> str:
+    """The options of jobs as TypeScript. Kinds and schedules have fields of their own."""
+    rows = [
+        {
+            "name": one.name,
+            "type": _type_of(one),
+            "choices": one.schema.get("enum", []),
+            "meaning": one.meaning,
+            "unset": one.default,
+        }
+        for one in OPTIONS.values()
+        if one.name not in OWN_FIELDS
+    ]
+    text = ",\n".join(f"  {json.dumps(row, ensure_ascii=False)}" for row in rows)
+    return f"""/** The options of jobs. Written by `make web-types` from `core/options.py`. */
+
+export interface JobOption {{
+  name: string;
+  /** A text, one of the choices, true or false, a length of time, or a value that may be JSON. */
+  type: "text" | "choice" | "flag" | "duration" | "value";
+  choices: string[];
+  meaning: string;
+  unset: unknown;
+}}
+
+export const OPTIONS: JobOption[] = [
+{text},
+];
+"""
+
+
+def _type_of(option: Option) -> str:
+    if "enum" in option.schema:
+        return "choice"
+    if option.schema is DURATION:
+        return "duration"
+    return {"string": "text", "boolean": "flag"}.get(option.schema.get("type", ""), "value")
+
+
 def main() -> None:
-    """Write the file."""
+    """Write the files."""
     sys.path.insert(0, str(ROOT))
     from hatch_build import find_node, npm_ci
 
@@ -84,7 +143,8 @@ def main() -> None:
     if not PACKAGES.is_dir():
         npm_ci(PACKAGES.parent, node, environment)
     TYPES.write_text(render(node))
-    print(f"{TYPES.relative_to(ROOT)} is written")
+    JOB_OPTIONS.write_text(render_options())
+    print(f"{TYPES.relative_to(ROOT)} and {JOB_OPTIONS.relative_to(ROOT)} are written")
 
 
 if __name__ == "__main__":

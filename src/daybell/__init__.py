@@ -9,6 +9,7 @@ from daybell.version import VERSION
 if TYPE_CHECKING:
     from daybell.client import Client
     from daybell.client.remote.client import RemoteClient
+    from daybell.core.flow import Limit
     from daybell.core.retry import Retry
     from daybell.core.when import (
         Calendar,
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
         at,
         cron,
         every,
+        on_event,
         rrule,
     )
     from daybell.errors import (
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from daybell.sdk.app import App
+    from daybell.sdk.batch import Batch
     from daybell.sdk.context import Context, current_execution
     from daybell.sdk.durable import Approval, ReceivedEvent
     from daybell.sdk.task import ExecutionFailed
@@ -47,6 +50,7 @@ __version__ = VERSION
 __all__ = [
     "App",
     "Approval",
+    "Batch",
     "Calendar",
     "Client",
     "Conflict",
@@ -54,6 +58,7 @@ __all__ = [
     "DaybellError",
     "ExecutionFailed",
     "ExecutionInTheWay",
+    "Limit",
     "Misfire",
     "NotFound",
     "PermanentError",
@@ -77,6 +82,7 @@ __all__ = [
     "current_execution",
     "every",
     "job",
+    "on_event",
     "rrule",
 ]
 
@@ -88,6 +94,8 @@ _HOMES = {
     "Client": "daybell.client",
     "Context": "daybell.sdk.context",
     "ExecutionFailed": "daybell.sdk.task",
+    "Batch": "daybell.sdk.batch",
+    "Limit": "daybell.core.flow",
     "Misfire": "daybell.core.when",
     "ReceivedEvent": "daybell.sdk.durable",
     "RemoteClient": "daybell.client.remote.client",
@@ -100,6 +108,7 @@ _HOMES = {
     "cron": "daybell.core.when",
     "current_execution": "daybell.sdk.context",
     "every": "daybell.core.when",
+    "on_event": "daybell.core.when",
     "job": "daybell.sdk.workflow",
     "rrule": "daybell.core.when",
 }

@@ -23,7 +23,8 @@
       │    ├─ QuotaExceeded      the tenant may not use more
       │    └─ VersionConflict
       ├─ NotFound         JobNotFound, ExecutionNotFound, ScheduleNotFound, SecretNotFound,
-      │                   TemplateNotFound, TenantNotFound, AlertNotFound
+      │                   TemplateNotFound, TenantNotFound, AlertNotFound,
+      │                   SubscriptionNotFound, ExportNotFound, LimitNotFound
       ├─ AccessDenied     the caller may not
       ├─ SchemaError      the store's schema is too old, too new or damaged: an operator must act
       └─ Unavailable      the store cannot be reached; safe to retry
@@ -345,6 +346,13 @@ class ExecutionNotFound(NotFound):
     remedy = "Check the id; retention may have removed the execution."
 
 
+class LimitNotFound(NotFound):
+    """The tenant has no such limit."""
+
+    code = "unknown-limit"
+    remedy = "Check the name; `daybell limits list` shows all limits. A job that uses it makes it."
+
+
 class ScheduleNotFound(NotFound):
     """The job has no such schedule."""
 
@@ -371,6 +379,20 @@ class AlertNotFound(NotFound):
 
     code = "unknown-alert"
     remedy = "Check the name; `daybell alerts list` lists rules and open incidents."
+
+
+class SubscriptionNotFound(NotFound):
+    """The tenant has no such subscription to outgoing events."""
+
+    code = "unknown-subscription"
+    remedy = "Check the name; `daybell subscriptions list` lists subscriptions."
+
+
+class ExportNotFound(NotFound):
+    """The tenant has no such export policy."""
+
+    code = "unknown-export"
+    remedy = "Check the name; `daybell doctor` lists export policies."
 
 
 class TenantNotFound(NotFound):
@@ -506,7 +528,9 @@ class RetryLater(Exception):
 
     `delay` is a duration; `at` is a datetime with a time zone, or seconds since 1970. Exactly one
     of them is given. `core.retry.read_retry_time` reads them; a value that it refuses makes the
-    attempt fail. A duration alone, `RetryLater("5m")`, is the delay.
+    attempt fail. A duration alone, `RetryLater("5m")`, is the delay. With `limit`, the name of a
+    limit of the job, no other execution starts that needs it, for the same value of its key, until
+    then.
     """
 
     def __init__(
@@ -515,14 +539,18 @@ class RetryLater(Exception):
         *,
         delay: float | str | timedelta | None = None,
         at: float | datetime | None = None,
+        limit: str | None = None,
     ) -> None:
         if delay is None and at is None and _may_be_duration(reason):
             reason, delay = "", reason
         if (delay is None) == (at is None):
             raise InvalidArguments("RetryLater takes either delay= or at=, exactly one of them")
+        if limit is not None and not isinstance(cast("object", limit), str):
+            raise InvalidArguments("RetryLater: limit= must be the name of a limit of the job")
         self.reason = str(reason)
         self.delay = delay
         self.at = at
+        self.limit = limit
         when = f"at {at}" if delay is None else f"in {delay}"
         super().__init__(f"retry {when}: {reason}" if reason else f"retry {when}")
 

@@ -35,6 +35,7 @@ LEASE_SECONDS_MOST: Final = 3600.0
 MASK: Final = "***"
 LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 LOG_FORMATS: Final = ("text", "json")
+TRACES: Final = ("none", "otlp")
 
 # Shorter ones would be found inside ordinary words; nobody keeps a secret with three letters.
 _SECRET_CHARS_LEAST: Final = 4
@@ -78,6 +79,8 @@ class Settings:
     server_key_rate: int = KEY_RATE_DEFAULT  # 0: no limit
     log_level: str | None = None  # None: info for Daybell's own lines, warning for others'
     log_format: str = "text"
+    traces: str = "none"  # or "otlp": sent as the variables OTEL_… say
+    sentry_dsn: str | None = None
 
     @classmethod
     def load(
@@ -376,5 +379,7 @@ _READERS: Final[dict[str, Callable[[object], Any]]] = {
     "server_key_rate": _count_from(0),
     "log_level": _one_of("level", *LOG_LEVELS),
     "log_format": _one_of("format", *LOG_FORMATS),
+    "traces": _one_of("exporter", *TRACES),
+    "sentry_dsn": _url_of("https", "http"),
 }
 assert list(_READERS) == [one.name for one in fields(Settings)]

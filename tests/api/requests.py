@@ -29,9 +29,15 @@ BODIES: dict[str, Any] = {
     "create_key": {"name": "ci", "role": "viewer"},
     "set_secret": {"value": "hush-hush"},
     "create_alert": {"name": "letters", "on": "dead_letter"},
+    "hold_export": {"until": "2026-11-01T00:00:00Z"},
+    "create_subscription": {"name": "hooks", "url": "http://127.0.0.1:1/a"},
+    "update_subscription": {"description": "changed"},
     "set_alert": {"on": "dead_letter"},
     "silence_alert": {"duration": "1h"},
     "preview_any_schedule": {"schedule": "0 0 * * *"},
+    "set_limit": {"limit": 5},
+    "create_hook": {"name": "github"},
+    "register_worker": {"queues": ["mail"], "kinds": ["task"]},
     "create_session": {"key": "dbk_" + "x" * 43},
 }
 QUERIES = {"preview_schedule": "?cron=0 0 * * *"}
@@ -56,4 +62,6 @@ def operations() -> list[tuple[str, str, str]]:
 
 
 def _filled(path: str) -> str:
-    return path.removeprefix("/api/v1").format(job="resize", id=UNKNOWN, name="images", version=1)
+    return path.removeprefix("/api/v1").format(
+        job="resize", id=UNKNOWN, name="images", version=1, worker=UNKNOWN, token="t", hook="github"
+    )

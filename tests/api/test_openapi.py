@@ -159,7 +159,7 @@ def test_an_example_of_an_answer_is_one(document, name):
     given = {schema_name(one.answers): one.answers for one in routes if one.answers is not None}
     answer = given.get(name) or getattr(wire, name)
 
-    made = msgspec.convert(EXAMPLES[name], answer, str_keys=True)
+    made = wire.decode(msgspec.json.encode(EXAMPLES[name]), answer)
 
     assert msgspec.json.decode(wire.encode(made)) == EXAMPLES[name]
 
@@ -171,6 +171,9 @@ def test_an_example_of_a_body_is_one():
             if isinstance(route.body, str):  # their examples are sent in routes/test_jobs_kinds.py
                 continue
             seen.add(route.id)
+            if route.tag == "leases":  # read in one go
+                msgspec.json.decode(msgspec.json.encode(example), type=route.body)
+                continue
             for one in example if isinstance(example, list) else [example]:
                 validate_body(one, Item if route.body is Items else route.body)
 
@@ -181,6 +184,7 @@ def test_an_example_of_a_body_is_one():
 BY_NAME = ("job_id", "worker_id")
 NOT_UUIDS = {
     *(("Event", "event_id"), ("Published", "event_id"), ("CloudEvent", "id")),
+    *(("FiringEvent", "event_id"), ("Moment", "event_id")),
     ("Secret", "key_id"),
     # By name, too.
     *((f"{model}Filter", field) for model in ("Execution", "Letter") for field in BY_NAME),
@@ -322,8 +326,9 @@ def test_every_status_lists_its_words(document):
     silent = {
         key
         for key, all in schemas.items()
-        for one in all
-        if not {"enum", "const"} & known.get(one.get("$ref", "").rpartition("/")[2], one).keys()
+        for word in all
+        if (one := word.get("items", word))  # a list of words
+        and not {"enum", "const"} & known.get(one.get("$ref", "").rpartition("/")[2], one).keys()
     }
     assert silent == set()
 
@@ -361,7 +366,7 @@ VALUES = {
         "status": "queued",
         "q": "job:resize",
     },
-    **{"step": "1h", "metric": "dead"},
+    **{"step": "1h", "metric": "dead", "sort": "-duration", "level": "error"},
     **{"from": "2026-01-01T00:00:00Z", "ended_since": "1h", "ended_until": "2026-01-02"},
 }
 WITH = {"mode": {"every": "5m"}, "dialect": {"cron": "0 0 0 * * ?"}}

@@ -50,6 +50,8 @@ class World:
         await self.client.set_secret("TOKEN", "some value")
         await self.client.set_template({"name": "backup", "job": {"command": "true"}})
         await self.client.set_alert({"name": "letters", "on": "dead_letter"})
+        await self.client.hold_export("warehouse", "2026-11-01T00:00:00Z")
+        await self.client.create_subscription({"name": "hooks", "url": "http://127.0.0.1:1/a"})
         move = an_incident_move(MoveKind.OPEN)
         await self.client.store.admin.move_incident(self.client.tenant, move)
         self.ids = {
@@ -60,6 +62,8 @@ class World:
             "secret": "TOKEN",
             "template": "backup",
             "alert": "letters",
+            "subscription": "hooks",
+            "export": "warehouse",
             "incident": str(move.id),
         }
 

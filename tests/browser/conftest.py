@@ -39,9 +39,15 @@ class Site:
         self._running.wait_for(re.escape(f"{self.url}/api/v1"))
 
     def stop(self) -> None:
+        """Kill it: it has no time for a farewell."""
         if self._running is not None:
             self._running.__exit__()
         self._running = None
+
+    @property
+    def pid(self) -> int:
+        assert self._running is not None
+        return self._running.process.pid
 
     def call(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         """Use the API as another client does."""

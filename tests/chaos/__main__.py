@@ -9,13 +9,14 @@ import argparse
 import asyncio
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 from daybell.chaos.faults import Kind
 from daybell.chaos.run import ChaosOptions, Summary
 from tests.chaos.places import on_postgres, on_sqlite
 
-SHOWN_MAX = 20
+SHOWN_MAX = 10  # violations of each rule
 
 
 def say(line: str) -> None:
@@ -36,6 +37,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rate", type=float, default=300.0)
     parser.add_argument("--peace", type=float, default=90.0, help="seconds for the last to end")
+    parser.add_argument("--remote", action="store_true", help="workers without the database")
     parser.add_argument("--store", choices=["postgres", "sqlite"], action="append")
     parser.add_argument(
         "--only", metavar="FAULTS", help=f"such as kill,late; of {', '.join(Kind)}; empty: none"
@@ -48,6 +50,7 @@ def main() -> int:
         seed=asked.seed,
         rate=asked.rate,
         peace=asked.peace,
+        remote=asked.remote,
         only=tuple(Kind) if kinds is None else kinds,
     )
     is_ok = True
@@ -57,8 +60,11 @@ def main() -> int:
         for name, value in {"store": store, **summary.fields()}.items():
             if value:
                 sys.stdout.write(f"{name:<15} {value}\n")
-        for violation in summary.violations[:SHOWN_MAX]:
-            sys.stdout.write(f"  {violation.rule}: {violation.what}\n")
+        shown = Counter[str]()
+        for violation in summary.violations:
+            shown[violation.rule] += 1
+            if shown[violation.rule] <= SHOWN_MAX:
+                sys.stdout.write(f"  {violation.rule}: {violation.what}\n")
         sys.stdout.write("\n")
     return 0 if is_ok else 1
 

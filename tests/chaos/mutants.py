@@ -36,7 +36,8 @@ TESTS: Final = (
     *("-k", "postgres and not sqlite"),
 )
 
-FENCED: Final = "((u.id, u.attempt, u.place) IN (SELECT id, attempt, place FROM h)) IS TRUE"
+FENCED: Final = """((u.id, coalesce(u.attempt, 1), coalesce(u.place, 1))
+              IN (SELECT id, attempt, place FROM h)) IS TRUE"""
 IS_HELD: Final = "((v.id, v.attempt) IN (SELECT id, attempt FROM m)) IS TRUE AND"
 BY_ID: Final = "(v.id IN (SELECT id FROM m)) IS TRUE AND"
 MOVES: Final = "store/postgres/queue.py"
@@ -47,6 +48,7 @@ ENQUEUE: Final = "store/postgres/enqueue.py"
 OF_ENDS: Final = ("tests/store/test_queue_fence.py", "tests/store/test_queue_apply.py")
 OF_RUNS: Final = ("tests/store/postgres/test_progress_races.py", "tests/store/test_runs_ends.py")
 OF_EVENTS: Final = ("tests/store/test_steps_events.py",)
+OF_FIRING: Final = ("tests/store/test_schedules_events.py",)
 OF_REPEATS: Final = (
     "tests/store/postgres/test_enqueue_late_requests.py",
     "tests/store/test_enqueue_repeats.py",
@@ -88,7 +90,7 @@ MUTANTS: Final = (
     Mutant(
         "the guard of an end forgets the attempt",
         (
-            (MOVES, FENCED, "((u.id, u.place) IN (SELECT id, place FROM h)) IS TRUE"),
+            (MOVES, FENCED, "((u.id, coalesce(u.place, 1)) IN (SELECT id, place FROM h)) IS TRUE"),
             (MOVES, IS_HELD, BY_ID),
             (MOVES, "USING (id, attempt)", "USING (id)"),
             (MOVES, "AND v.attempt = u.attempt", ""),
@@ -299,6 +301,16 @@ MUTANTS: Final = (
         "an event between the record of a wait and the move to it is overlooked",
         (("store/postgres/gates.py", "and move.id not in waiting", "and False"),),
         OF_EVENTS,
+    ),
+    Mutant(
+        "an event that comes again is stored again, and fires",
+        (("store/postgres/steps.py", "fields = (new.id,", "fields = (f'{id(new)}',"),),
+        OF_FIRING,
+    ),
+    Mutant(
+        "an event that comes again names nothing that it fired",
+        (("store/postgres/steps.py", 'tuple(row["execution"] for row in rows)', "()"),),
+        OF_FIRING,
     ),
     Mutant(
         "a repeat leaves no mark of what it creates",

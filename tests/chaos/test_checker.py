@@ -8,10 +8,10 @@ from msgspec.structs import replace
 from daybell.chaos import recovery
 from daybell.chaos.checker import RULES, History, ScheduleHistory, check_history, count_decisions
 from daybell.chaos.fleet import FLEET, WORKER, FleetEvent, find_tracebacks
-from daybell.chaos.load import Cancel, Submission, SubmissionTry
+from daybell.chaos.load import Cancel, Publication, Submission, SubmissionTry
 from daybell.chaos.recovery import Sample, Trouble
 from daybell.chaos.tasks import END, NO_NUMBER, STOP
-from daybell.core.execution import State
+from daybell.core.execution import Execution, State
 from daybell.core.ids import mint
 from daybell.core.schedule import Decision, TickRecord
 from tests.chaos.histories import ADA, BOB, ID, RAN, a_call, a_history, an_execution, line
@@ -50,6 +50,19 @@ def a_course(*ticks: TickRecord, **fields) -> ScheduleHistory:
 
 def of_schedules(course: ScheduleHistory, **parts) -> History:
     return a_history(**({"calls": [], "executions": {ID: FIRED}, "courses": [course]} | parts))
+
+
+def an_end_of(event: str) -> Execution:
+    args = f'{{"event":{{"id":"{event}"}}}}'
+    return an_execution(job="listening", schedule=SCHEDULE, args=args)
+
+
+BY_EVENT = {ID: an_end_of("run-1")}
+FIRED_TWICE = BY_EVENT | {OTHER: replace(BY_EVENT[ID], id=OTHER)}
+
+
+def a_publication(*answers: list[UUID]) -> Publication:
+    return Publication(number=1, run="run", answers=list(answers))
 
 
 def a_bulk(*answers: tuple[int, list[UUID]]) -> Submission:
@@ -100,6 +113,15 @@ BAD = {
     "answered otherwise": [
         a_history(submissions=[a_bulk((202, [ID]), (202, [OTHER]))]),
         a_history(submissions=[a_bulk((409, []))]),
+    ],
+    "fired otherwise": [
+        a_history(publications=[a_publication([ID])]),  # nothing was fired
+        a_history(
+            publications=[a_publication([ID])],
+            executions=BY_EVENT | {OTHER: replace(BY_EVENT[ID], id=OTHER)},
+        ),
+        a_history(publications=[a_publication([OTHER])], executions=BY_EVENT),
+        a_history(executions=BY_EVENT),  # by an event that was not published
     ],
     "fleet ended": [a_history(happenings=[FleetEvent(1.0, "ended by itself (0)", ADA, FLEET)])],
     "worker missing": [a_history(missing=["fleet-8-2"])],
@@ -160,6 +182,12 @@ def test_ticks_that_are_fired_once_or_in_a_range_that_was_missed_are_as_promised
 
 def test_every_rule_is_shown_something_bad():
     assert {rule.__name__.strip("_").replace("_", " ") for rule in RULES} == set(BAD)
+
+
+def test_an_event_that_is_answered_again_names_the_same_execution():
+    twice = a_publication([ID], [ID])
+
+    assert check_history(a_history(publications=[twice], executions=BY_EVENT)) == []
 
 
 def test_a_request_may_be_answered_again_and_a_store_may_be_away():

@@ -110,11 +110,13 @@ def test_an_answer_that_takes_too_long_is_noticed():
     killed = replace(late, happenings=[FleetEvent(25.0, "killed", ADA)])
     away = a_history(submissions=[a_bulk(a_try(20.0, 29.5, 503))])
     stalled = replace(late, happenings=[FleetEvent(25.0, recovery.STALL, length=1.0)])
+    starved = a_history(submissions=[a_bulk(replace(a_try(20.0, 30.5, 0), starved=1.0))])
 
     assert rules(recovery.late_answers(late)) == ["answered late"]
     assert not list(recovery.late_answers(killed))
     assert not list(recovery.late_answers(away))
     assert not list(recovery.late_answers(stalled))
+    assert not list(recovery.late_answers(starved))
 
 
 def fired_at(*times: float):
@@ -180,6 +182,7 @@ def a_worker(started_at: float, lease_until: float) -> Worker:
         queues=(),
         kinds=(),
         labels={},
+        resources={},
         capacity=1,
         state=WorkerState.DEAD,
         started_at=started_at,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from daybell.chaos.load import RUNS, TURNS, WAITS
+from daybell.chaos.load import PUBLISHES, RUNS, TURNS, WAITS
 from daybell.chaos.run import ChaosOptions, Summary
 from daybell.chaos.tasks import ALONE, TICKING
 from tests.chaos.places import on_postgres, on_sqlite
@@ -31,6 +31,7 @@ def demand(summary: Summary) -> None:
     events = summary.events
     assert events.acknowledged > ENOUGH * RATE * WAITS * TURNS * summary.seconds
     assert 0 < events.early < events.acknowledged, "all came before their waits, or none did"
+    assert summary.fired > ENOUGH * RATE * PUBLISHES * summary.seconds
     assert summary.requests > 0 and summary.answers > 0, "no request was answered"
 
 
@@ -52,6 +53,15 @@ async def test_no_execution_tick_or_node_is_lost_or_doubled_on_sqlite(tmp_path):
     demand(summary)
     # On PostgreSQL nearly every moment is near a fault of the connections, which excuses a delay.
     assert summary.waits, "nothing was running in a lost worker"
+
+
+async def test_no_execution_of_workers_over_http_is_lost_or_doubled(tmp_path):
+    options = ChaosOptions(seconds=8, seed=3, rate=RATE, remote=True)
+    summary = await on_sqlite(options, tmp_path, tell=print_nothing)
+
+    demand(summary)
+    assert {"cut", "lose", "outage"} <= set(summary.faults)
+    assert summary.answers_lost > 0
 
 
 def print_nothing(_line: str) -> None:

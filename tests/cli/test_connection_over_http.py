@@ -588,15 +588,15 @@ def test_a_command_that_needs_a_store_is_not_content_with_a_server(run, world, c
     assert f"daybell {command} works on the database itself" in ended.err
 
 
-def test_a_worker_needs_a_store_unless_its_app_names_one(folder):
+def test_a_worker_works_by_way_of_a_server_unless_its_app_names_a_store(folder):
     url = "http://127.0.0.1:1"
     (folder / "own.py").write_text('from daybell import App\napp = App("sqlite:///own.db")\n')
 
-    refused = daybell("worker", "app:app", folder=folder, DAYBELL_API_URL=url)
+    remote = daybell("worker", "app:app", "--prune", folder=folder, DAYBELL_API_URL=url)
     own = daybell("worker", "own:app", "--tenant", "a/b", folder=folder, DAYBELL_API_URL=url)
 
-    assert refused.code == 2
-    assert "daybell worker works on the database itself" in refused.err
+    assert remote.code == 2
+    assert "in the database, which this worker does not reach" in remote.err
     assert "tenant name 'a/b'" in own.err  # it got that far
 
 

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daybell.client import answers, wire
+from daybell.client.backfill import Backfill
 from daybell.client.runs import WorkflowRun
-from daybell.client.schedules import Backfill
 from daybell.core.access import Action, AuditCheck, AuditEntry, Key, Scope, Secret, Tenant
 from daybell.core.event import Event, NodeWait, Step
 from daybell.core.execution import AttemptRecord, Execution, Priority, State
@@ -84,6 +84,7 @@ SPECIAL: dict[tuple[type, str], st.SearchStrategy[Any]] = {
     (JobDefinition, "settings"): texts,
     (JobDefinition, "retry"): st.sampled_from([Retry(), Retry.fixed("5s", retries=9, jitter=0)]),
     (JobDefinition, "template"): st.just("") | texts,
+    (JobDefinition, "signature"): st.sampled_from(["", '{"type":"object"}']),
     (JobDefinition, "misfire"): st.sampled_from(["", read_misfire("fire_all", limit=3)]),
     (JobDefinition, "schedules"): st.lists(rules.map(lambda rule: rule.to_json())).map(tuple),
 }
@@ -122,7 +123,7 @@ def of_type(kind: Any) -> st.SearchStrategy[Any]:
     if get_origin(kind) is tuple:
         return st.lists(of_type(get_args(kind)[0]), max_size=3).map(tuple)
     if get_origin(kind) is dict:
-        return st.dictionaries(words, words, max_size=3)
+        return st.dictionaries(*map(of_type, get_args(kind)), max_size=3)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return a(kind)
     if isinstance(kind, type) and issubclass(kind, Enum):

@@ -349,7 +349,7 @@ async def test_a_job_stays_what_it_was_when_its_template_changes(client):
 @pytest.mark.parametrize(
     ("job", "message", "field"),
     [
-        ({"queue": "slow"}, "nothing says what it runs", "job.task"),
+        ({"queue": "slow"}, "it names nothing to run", "job.task"),
         ({"command": "df", "http": "https://a.example"}, "a job runs one", "job.http"),
         ({"command": "df", "scedule": "@daily"}, "did you mean 'schedule'", "job.scedule"),
         ({"command": "echo 'it"}, "cannot be split", "job.command"),

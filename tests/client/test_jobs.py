@@ -173,7 +173,7 @@ async def test_what_is_said_of_a_schedule_needs_one(client, option):
     for schedule in (None, "manual", []):
         with pytest.raises(UsageError, match=f"{field} is about a schedule") as caught:
             await client.define("report", schedule=schedule, **option)
-        assert caught.value.field == field
+        assert (caught.value.field or "").partition(".")[0] == field
     await client.define("report", schedule="@daily", **option)
 
 
@@ -181,11 +181,11 @@ async def test_what_cannot_be_kept_is_refused_by_its_name(client):
     for field, value in {
         "description": "\ud800",
         "user_id": "\ud800",
-        "schedule": {"event": "file.uploaded"},
+        "schedule": {"event": ""},
     }.items():
         with pytest.raises(UsageError) as caught:
             await client.define("report", **{field: value})
-        assert caught.value.field == field
+        assert (caught.value.field or "").partition(".")[0] == field
 
 
 def test_a_definition_without_dependencies_is_kept_as_before_they_existed():

@@ -61,7 +61,7 @@ async def test_one_field_says_what_a_job_runs(client, fields, kind, settings):
 @pytest.mark.parametrize(
     ("fields", "message", "field"),
     [
-        ({}, "nothing says what it runs; give one of task, command, http", "task"),
+        ({}, "it names nothing to run; give one of task, command, http", "task"),
         ({"command": "df", "http": "https://example.org"}, "a job runs one", "http"),
         ({"task": "resize", "sql": SQL}, "task and sql are two things to run", "sql"),
         ({"shell": True}, "shell is for a command, and there is none", "command"),
@@ -76,7 +76,7 @@ async def test_one_field_says_what_a_job_runs(client, fields, kind, settings):
         ({"command": {"run": {"secret": "S"}, "shell": True}}, "must be text", "command"),
         ({"sql": {"connection": "w"}}, "sql has no statement", "sql.statement"),
         ({"sql": {**SQL, "statement": {"secret": "S"}}}, "must be SQL", "sql.statement"),
-        ({"notify": {"to": "ana", "body": "x"}}, "says no way to get there", "notify.to"),
+        ({"notify": {"to": "ana", "body": "x"}}, "has no scheme", "notify.to"),
         ({"command": "df", "env": {"A": 5}}, "must be text", "env.A"),
         ({"command": "df", "kind": "http"}, "has no field 'kind'", "kind"),
         ({"command": "df", "source": 5}, "must be text", "source"),

@@ -391,9 +391,9 @@ async def test_very_many_runs_are_looked_at_one_by_one(client):
 async def test_schedules_of_a_workflow_have_what_it_takes(client):
     await client.create("etl", workflow=PARAMETERISED)
 
-    with pytest.raises(InvalidArguments, match=r"would call it in vain: .* must be given day"):
+    with pytest.raises(InvalidArguments, match=r"has the wrong arguments: .* must be given day"):
         await room.schedule(client, "etl", "0 2 * * *")
-    with pytest.raises(InvalidArguments, match=r"would call it in vain: .* must be given day"):
+    with pytest.raises(InvalidArguments, match=r"has the wrong arguments: .* must be given day"):
         await client.update("etl", schedule="0 2 * * *")
     assert (await room.schedule(client, "etl", "0 2 * * *", args={"day": 1})).args == '{"day":1}'
 
@@ -418,7 +418,7 @@ async def test_a_schedule_that_no_longer_fits_the_parameters_is_told(client, mon
 
     await client.update("etl", workflow=a_workflow({"name": "a", "task": "resize"}))
 
-    vain = "schedule 'nightly', which was added at run time, would call it in vain: workflow 'etl'"
+    vain = "schedule 'nightly', which was added at run time, has the wrong arguments: workflow"
     (told,) = [one for one in await client.warnings("etl") if "schedule" in one]
     assert told.startswith(vain) and "'day'" in told and told.endswith("or unschedule it")
     await client.create("plain", command="ls")

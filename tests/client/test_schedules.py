@@ -23,7 +23,7 @@ from daybell.errors import (
     UsageError,
 )
 from daybell.store.protocol import Store
-from tests.builders import apply, claim, success
+from tests.builders import TENANT, a_job, apply, claim, success
 from tests.ports import port_of
 from tests.refusals import refuses
 from tests.stores import KINDS, open_place
@@ -527,6 +527,25 @@ async def test_many_schedules_are_made_in_one_call(store):
     assert await room.schedule_many(client, items) == made  # which changes nothing
     assert counted.puts == 1
     assert await room.schedule_many(client, []) == []
+
+
+async def test_the_jobs_of_many_schedules_are_read_together(client, store, monkeypatch):
+    names = [f"job-{n}" for n in range(1200)]
+    for start in range(0, len(names), 100):
+        await store.catalog.define_jobs(TENANT, [a_job(one) for one in names[start : start + 100]])
+    reads = []
+    get_jobs = type(store.catalog).get_jobs
+    monkeypatch.setattr(type(store.catalog), "get_job", None)
+    monkeypatch.setattr(
+        type(store.catalog),
+        "get_jobs",
+        lambda self, tenant, some: reads.append(len(some)) or get_jobs(self, tenant, some),
+    )
+
+    made = await room.schedule_many(client, [{"job": one, "when": "@hourly"} for one in names])
+
+    assert [one.job for one in made] == names
+    assert reads == [1000, 200]
 
 
 async def test_all_that_is_wrong_with_many_is_told_at_once_and_nothing_is_made(client):

@@ -5,6 +5,7 @@ import pytest
 from daybell.errors import InvalidName, JobNotFound, UsageError
 from tests.builders import apply, claim, death, retry, success
 from tests.refusals import refuses
+from tests.sweeps import fold_stats
 
 
 async def run(client, *moves):
@@ -14,7 +15,7 @@ async def run(client, *moves):
     await apply(
         client.store, hands, *(m(one) for m, one in zip(moves, hands.executions, strict=True))
     )
-    while await client.store.fold_stats():
+    while await fold_stats(client.store):
         pass
 
 

@@ -5,6 +5,7 @@ import pytest
 from daybell import App
 from daybell.client import Client
 from daybell.client import schedules as room
+from daybell.client.backfill import backfill
 from daybell.core.ids import mint
 from daybell.core.units import from_iso
 from daybell.core.when import after, after_any, cron
@@ -104,7 +105,7 @@ async def test_what_cannot_be_is_refused(client):
     with pytest.raises(UsageError, match="'extract' -> 'load' -> 'extract'"):
         await client.define("extract", dependencies=["load"])
     with refuses(UsageError, field="job"):
-        await room.backfill(client, "load", TWO - 600, TWO)
+        await backfill(client, "load", TWO - 600, TWO)
 
 
 async def test_a_list_of_afters_is_refused_since_lists_mean_any(client):

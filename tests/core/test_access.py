@@ -39,7 +39,5 @@ def test_a_key_is_valid_until_it_expires_or_is_revoked(fields, is_valid):
 
 
 def test_only_two_quotas_are_asked_for_when_something_is_enqueued():
-    assert not Quotas().has_any
-    assert Quotas(jobs=0).has_any
     assert not Quotas(jobs=1, running=1).limits_enqueues
     assert Quotas(queued=0).limits_enqueues and Quotas(per_minute=0).limits_enqueues

@@ -5,6 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daybell.core.job_request import (
+    COLLAPSING,
+    OF_COLLAPSING,
     build_request,
     merge_kind,
     merge_options,
@@ -60,6 +62,22 @@ VALUES = {
     "notifications": st.just([{"on": ["dead", "late"], "to": ["json://a", {"secret": "B"}]}]),
     "source": st.sampled_from(["apply", "apply:a"]),
     "keep": st.sampled_from(["30d", {"succeeded": "1d", "logs": 3600}, "dead=90d,results=2h"]),
+    "debounce": st.sampled_from(["5s", {"wait": 5, "key": "a.b"}]),
+    "max_wait": st.just("1m"),
+    "throttle": st.sampled_from(["1/10m", {"rate": "3/h", "key": "{a}-{b}"}]),
+    "singleton": st.sampled_from(["running", {"scope": "unfinished", "key": "a"}]),
+    "on_conflict": st.sampled_from(["return", "replace", "cancel", "error"]),
+    "cache_for": st.just("1h"),
+    "cache_key": st.sampled_from(["a.b", "{a}:{b}"]),
+    "cache_version": st.sampled_from(["1", "2"]),
+    "concurrency": st.sampled_from([3, {"limit": 2, "key": "a.b"}, [{"name": "s", "limit": 9}, 1]]),
+    "rate": st.sampled_from(["100/m", {"rate": "5/10m", "burst": 2}, ["10/s", "100000 per day"]]),
+    "share": st.sampled_from([True, ["org", "user"], {"key": "a.b", "weights": {"x": 3}}]),
+    "on_full": st.sampled_from(["skip", "keep_newest"]),
+    "labels": st.sampled_from([{"team": "billing"}, {"team": "x", "tier": "1"}]),
+    "requires": st.sampled_from([{"gpu": "a100"}, {"zone": ["eu", "us"], "disk": "ssd"}]),
+    "prefer": st.just({"zone": "eu"}),
+    "resources": st.sampled_from([{"gpu": 1}, {"memory": "4GB", "gpu": 0.5}]),
     "made_from": st.just({"name": "t", "version": 2, "parameters": {"a": 1}}),
 }
 KINDS = st.sampled_from(
@@ -91,6 +109,14 @@ def definitions(draw) -> JobDefinition:
                 fields.pop(name, None)
     if "dependencies" not in fields:
         fields.pop("on_dependency_failure", None)
+    rules = [name for name in COLLAPSING if name in fields]
+    for name in rules[1:]:
+        del fields[name]
+    for name, of in OF_COLLAPSING.items():
+        if of not in rules[:1]:
+            fields.pop(name, None)
+    if "cache_for" in rules[:1]:
+        fields.pop("store_result", None)
     return read({**draw(KINDS), **fields})
 
 
@@ -209,13 +235,13 @@ def test_all_that_is_wrong_is_found_at_once():
             "env": {"A": 5},
             "command": "ls",
             "colour": "red",
-            "labels": {"a": "b"},
+            "labels": {"a": 1},
         },
     )
 
     assert [one.field for one in request.faults] == [
         *("name", "schedule.hour", "jitter", "retries", "timeout", "queue", "env.A"),
-        *("colour", "labels"),
+        *("colour", "labels.a"),
     ]
     with pytest.raises(InvalidFields) as refused:
         request.check()

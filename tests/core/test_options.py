@@ -31,7 +31,7 @@ FIELDS_OF = {
     "kind": {"task", "http", "sql", "notify", "workflow", "template", "parameters"},
     "settings": {"command", "shell", "env"},
 }
-WITHOUT_OPTION = {"name", "once"}
+WITHOUT_OPTION = {"name", "once", "signature"}
 
 
 def test_every_field_of_a_definition_follows_from_options():
@@ -74,7 +74,7 @@ def test_a_definition_without_options_has_the_defaults_of_the_table():
 def test_a_task_passes_on_the_options_that_are_about_its_code():
     assert set(INHERITED) == {
         *("queue", "priority", "retries", "timeout", "expires", "max_crashes", "on_lost"),
-        "store_result",
+        *("store_result", "requires", "prefer", "resources"),
     }
 
 

@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 from uuid import UUID
 
 import msgspec
@@ -17,8 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daybell.core.payload import bind, convert, decode, encode, spread
-from daybell.errors import InvalidArguments
+from daybell.core import payload
+from daybell.core.limits import LIST_VALUE_BYTES_MAX
+from daybell.core.payload import bind, convert, decode, describe, encode, spread
+from daybell.errors import InvalidArguments, UsageError
 from tests.core.labels import label
 from tests.refusals import refuses
 
@@ -317,3 +319,99 @@ def test_a_stored_call_is_the_same_call(args, kwargs):
     again, named = spread(echo, convert(echo, stored))
 
     assert echo(*again, **named) == echo(*args, **kwargs)
+
+
+def test_a_schema_describes_each_parameter_that_a_caller_gives():
+    def draw(
+        ctx, path: str, colour: Colour, at: Point, model: Model, plain, day: date = date(2026, 1, 2)
+    ): ...
+
+    schema = describe(draw, skip=CTX)
+
+    assert schema["required"] == ["path", "colour", "at", "model", "plain"]
+    assert schema["additionalProperties"] is False
+    assert schema["properties"] == {
+        "path": {"type": "string"},
+        "colour": {"$ref": "#/$defs/Colour"},
+        "at": {"$ref": "#/$defs/Point"},
+        "model": {},
+        "plain": {},
+        "day": {"type": "string", "format": "date", "default": "2026-01-02"},
+    }
+    assert schema["$defs"]["Colour"]["enum"] == ["blue", "red"]
+
+
+def test_a_schema_takes_other_names_for_double_starred_parameters_only():
+    def gather(*paths: str, **rest: int): ...
+
+    schema = describe(gather)
+
+    assert schema["properties"] == {"paths": {"type": "array", "items": {"type": "string"}}}
+    assert (schema["required"], schema["additionalProperties"]) == ([], True)
+
+
+def test_a_large_schema_has_only_names():
+    wide = enum.Enum("wide", {f"x{n}": "y" * 100 + str(n) for n in range(200)})
+
+    def take(one): ...
+
+    take.__annotations__["one"] = wide
+
+    assert describe(take)["properties"] == {"one": {}}
+    assert len(encode(describe(take))) < LIST_VALUE_BYTES_MAX
+
+
+def plain_call(number: int, ref: float, sleep: float = 0.5) -> None: ...
+def loose_call(a, /, b: int = cast(int, None), *, c: list[Point] = [], d: Any = 1) -> None: ...  # noqa: B006
+def wide_call(a: int, *rest: int, **more: str) -> None: ...
+def context_call(number: int, ctx: object, ref: float = 0.5, *, more: object = None) -> None: ...
+def typed_call(ctx: object, when: datetime, parcel: Point, by: Colour = Colour.RED) -> None: ...
+
+
+@pytest.mark.parametrize("function", [plain_call, loose_call, wide_call, context_call, typed_call])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"number":1,"ref":2}', '{"number":1,"ref":2.5,"sleep":1,"sleep":3}', '{"number":"1"}',
+        '{"number":1,"ref":null}', '{"number":1,"ref":2,"ctx":3}', "{}", "[]", "{", "null",
+        '{"number":99999999999999999999999,"ref":1e2}', '{"number":1.0,"ref":1,"x":1}',
+        '{"a":1}', '{"a":"\\ud800"}', '{"a":{"b":[1,2]},"b":null,"c":[{"x":1}],"d":null}',
+        '{"a":1,"b":"x"}', '{"a":1,"c":[{"x":"x"}]}', '{"a":%s}' % ("[" * 300 + "]" * 300),
+        '{"a":1,"rest":[1,2],"more":"x"}', '{"a":1,"rest":["x"]}',
+        '{"when":"2026-01-01T00:00:00Z","parcel":{"x":1,"y":2}}',
+        '{"when":"2026-01-01T00:00:00Z","parcel":{"x":1},"by":"red"}',
+        '{"when":"x","parcel":{"x":1},"by":"blue"}',
+    ],
+)  # fmt: skip
+def test_stored_arguments_are_read_at_once_as_they_are_step_by_step(function, text):
+    def step_by_step():
+        return reader.arrange(payload.decode(text, what="args"), lambda: "filled")
+
+    def call(read):
+        try:
+            args, kwargs = read()
+            bound = inspect.signature(function).bind(*args, **kwargs)
+        except UsageError as error:
+            return type(error), error.field, str(error)
+        bound.apply_defaults()
+        return bound.arguments
+
+    reader = payload.CallReader(function, frozenset({"ctx"}) & function.__annotations__.keys())
+
+    assert call(lambda: reader.read(text, lambda: "filled")) == call(step_by_step)
+
+
+@pytest.mark.parametrize(
+    ("function", "call"),
+    [
+        (plain_call, ((1, 2.0, 0.5), {})),
+        (context_call, ([1, "filled", 2.0], {"more": None})),
+    ],
+)
+def test_stored_arguments_of_a_common_signature_are_not_converted_one_by_one(
+    function, call, monkeypatch
+):
+    reader = payload.CallReader(function, frozenset({"ctx"}) & function.__annotations__.keys())
+    monkeypatch.setattr(payload, "convert", None)
+
+    assert reader.read('{"number":1,"ref":2}', lambda: "filled") == call

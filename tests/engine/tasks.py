@@ -12,10 +12,18 @@ from daybell.core.execution import Claimed, Priority, State
 from daybell.core.ids import mint
 from daybell.core.lifecycle import Transition
 from daybell.core.masking import NO_MASKS, Masks
+from daybell.core.placement import Site
 from daybell.core.retry import Retry
 from daybell.core.views import ExecutionFilter
 from daybell.engine.attempt import Attempt, AttemptHost
-from daybell.engine.claim import AHEAD_MAX, CLAIM_MAX, Dispatcher, Queues, TaskRouting
+from daybell.engine.claim import (
+    AHEAD_MAX,
+    CLAIM_MAX,
+    Dispatcher,
+    Placement,
+    Queues,
+    TaskRouting,
+)
 from daybell.engine.events import Events
 from daybell.engine.execute import Executor
 from daybell.engine.lease import Leases, Pacemaker
@@ -163,6 +171,7 @@ async def a_bench(
     ahead: float = 0.0,
     queues: str = "",
     clock: Any = None,
+    site: Site | None = None,
 ) -> Bench:
     """A dispatcher of a registered worker; nobody ticks but the test."""
     worker = await registered(store)
@@ -203,7 +212,9 @@ async def a_bench(
         tenant=TENANT,
         worker=worker,
         queues=Queues.parse(queues),
-        kinds=("task",),
+        placement=Placement(
+            store, tenant=TENANT, site=site or Site(), kinds=("task",), clock=clock
+        ),
         concurrency=concurrency,
         leases=leases,
         clock=clock,

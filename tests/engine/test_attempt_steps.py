@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -188,6 +189,29 @@ async def test_who_lost_its_lease_waits_for_no_answer():
 
     with pytest.raises(asyncio.CancelledError):
         await work
+
+
+@in_virtual_time
+async def test_the_end_of_the_event_loop_while_the_store_is_away_logs_no_error():
+    recorder, store, (held,) = await a_recorder()
+    store.hold("record")  # and never lets go
+    logged: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: logged.append(context))
+    work = asyncio.ensure_future(recorder.record([a_step(held, 1)]))
+    await turns()
+    work.cancel()  # by a drain
+    await turns()
+
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    while others:
+        others.pop().cancel()  # as asyncio.run does
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    await turns()
+    del recorder, work
+    gc.collect()
+
+    assert logged == []
 
 
 @in_virtual_time

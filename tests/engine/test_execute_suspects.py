@@ -374,3 +374,23 @@ async def test_a_suspect_does_not_begin_without_a_lease_even_if_it_may_go_on_wit
 
     assert ran == []
     await worker.stop()
+
+
+@in_virtual_time
+async def test_the_run_of_a_suspect_begins_when_that_is_on_record():
+    """A rate counts from the start, which a slow store delays."""
+    store, crowd = faulty(await a_store()), Crowd(2)
+    (id,) = await suspects(store, 1)
+    gate = store.hold("report")
+    worker = a_worker(store, Tasks(resize=crowd))
+    await worker.start()
+    await until(lambda: store.count("report"), within=5)
+    await asyncio.sleep(1.5)
+    gate.set()
+
+    await until(lambda: crowd.seen == {id}, within=5)
+    await worker.stop()
+
+    done = await look(store, id)
+    assert done.started_at is not None
+    assert done.finished_at == pytest.approx(done.started_at + 2, abs=0.1)

@@ -6,6 +6,7 @@ import pytest
 
 from daybell.client import Client
 from daybell.client import schedules as room
+from daybell.client.backfill import backfill
 from daybell.core.execution import State
 from daybell.core.ids import mint
 from daybell.core.schedule import Decision
@@ -380,8 +381,8 @@ async def test_a_backfill_waits_for_what_was_due_at_its_ticks(client, clock, sch
     await end(client, "load")
 
     # A day later the first night is made up for: load not before extract.
-    filled = await room.backfill(client, "load", TWO, TWO + 1, only="all")
-    again = await room.backfill(client, "extract", TWO, TWO + 1, only="all")
+    filled = await backfill(client, "load", TWO, TWO + 1, only="all")
+    again = await backfill(client, "extract", TWO, TWO + 1, only="all")
     assert [len(filled.ticks), len(again.ticks)] == [1, 1]
     await turn(scheduler)
     found = await client.execution(filled.ticks[0].execution)

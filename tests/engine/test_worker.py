@@ -215,6 +215,29 @@ async def test_what_was_claimed_ahead_and_waits_behind_slow_ones_goes_to_others(
 
 
 @in_virtual_time
+async def test_a_start_now_and_then_does_not_keep_what_was_claimed_ahead():
+    store = await a_store()
+    ran = Counter()
+
+    async def task(running):
+        ran["all"] += 1
+        if ran["all"] > 400:
+            await asyncio.sleep(0.5 * (1 + ran["all"] % 10))
+
+    await enqueued(store, 600)
+    worker = a_worker(store, Tasks(resize=task), concurrency=10)
+    worker.current.dispatcher._rate = 10_000.0  # as after many quick ones
+    await worker.start()
+    await until(lambda: ran["all"] > 400 and len(worker.executor) == 10)
+    assert (await counts(store))[State.RUNNING] > 50
+
+    await asyncio.sleep(4)
+
+    assert (await counts(store))[State.RUNNING] == len(worker.executor)
+    await worker.stop()
+
+
+@in_virtual_time
 async def test_a_store_that_is_away_in_the_middle_loses_nothing():
     store, log = faulty(await a_store()), Log()
     ids = await enqueued(store, 200)

@@ -35,6 +35,7 @@ class Running:
     is_cancelled = False
     is_hopeless = is_watchful = False
     durable = ledger = None
+    devices: dict[str, list[int]] | None = None
     lacking: str | None = None
     patience = 0.0
     secret = ""  # what is masked

@@ -31,6 +31,10 @@ async def whoami_async() -> int:
     return os.getpid()
 
 
+def devices(ctx: Context) -> list[object]:
+    return [os.getpid(), os.environ.get("CUDA_VISIBLE_DEVICES"), ctx.devices]
+
+
 def echo(text: str) -> str:
     return text
 

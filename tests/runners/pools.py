@@ -25,6 +25,7 @@ class Running:
     is_cancelled = is_watchful = False
     patience = 0.0
     durable = ledger = None
+    devices: dict[str, list[int]] | None = None
 
     def __init__(self, args: dict[str, Any]):
         self.claimed = a_claimed(args=payload.encode(args))
@@ -38,7 +39,7 @@ class Running:
     def without_secrets(self, text):
         return text
 
-    def report(self, *, progress=None, note=None, checkpoint=None):
+    def report(self, *, progress=None, note=None, checkpoint=None, pause=None):
         self.notes += [note] if note is not None else []
         self.checkpoint = checkpoint or self.checkpoint
 
@@ -61,10 +62,18 @@ class Running:
 class Started:
     """A task on its way."""
 
-    def __init__(self, pool: Processes, function: Any, memory_limit: int | None = None, **args):
+    def __init__(
+        self,
+        pool: Processes,
+        function: Any,
+        memory_limit: int | None = None,
+        devices: dict[str, list[int]] | None = None,
+        **args,
+    ):
         place = function if isinstance(function, FunctionLocation) else place_of(function)
         self.running = Running(args)
-        order = TaskOrder(place, self.running.claimed, memory_limit=memory_limit)
+        claimed = self.running.claimed
+        order = TaskOrder(place, claimed, memory_limit=memory_limit, devices=devices or {})
         self.task = asyncio.ensure_future(pool.run(order, self.running))
 
     async def result(self) -> Any:

@@ -1,13 +1,18 @@
 """Jobs that send a request: what is sent, which answers are good ones, what is kept of them."""
 
 import gzip
+import hmac
 import json
+from base64 import b64encode
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from daybell import __version__
 from daybell.core.limits import HTTP_BODY_BYTES_MAX, RESULT_BYTES_MAX
 from daybell.runners.http import Http
+from daybell.runners.http_connection import sign
 from tests.runners.http_places import EXECUTION, OK, Running, asked, failed, serving
 
 
@@ -388,3 +393,42 @@ async def test_what_cannot_be_a_name_is_not_found():
     error = await failed(f"http://{'x' * 64}.example/")
 
     assert "cannot be a name" in error.message
+
+
+# Signatures: the example of svix.com, which Standard Webhooks come from.
+WEBHOOK_KEY = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+
+def test_a_signature_is_that_of_standard_webhooks():
+    claimed: Any = SimpleNamespace(id="msg_p5jXN8AQM9LWM0D4loKWxJek")
+
+    headers = sign(WEBHOOK_KEY, claimed, b'{"test": 2432232314}', 1614265330.9)
+
+    assert headers == {
+        "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek",
+        "webhook-timestamp": "1614265330",
+        "webhook-signature": "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
+    }
+
+
+async def test_a_signed_request_carries_the_signature_of_its_body():
+    settings = {"url": "", "method": "POST", "sign": {"secret": "KEY"}}
+    async with serving(OK) as place:
+        http = Http(allow_private=True, clock=lambda: 1614265330.0)
+        running = Running({"a": 1})
+        await asked({**settings, "url": place.url}, http, running=running, secrets={"KEY": "plain"})
+
+        expected = hmac.digest(b"plain", f'{EXECUTION}.1614265330.{{"a":1}}'.encode(), "sha256")
+        signature = f"v1,{b64encode(expected).decode()}"
+        assert place.header("webhook-id") == str(EXECUTION)
+        assert place.header("webhook-timestamp") == "1614265330"
+        assert place.header("webhook-signature") == signature
+        assert "plain" not in place.head
+
+
+@pytest.mark.parametrize("key", ["whsec_not base64", "whsec_", ""])
+async def test_a_key_that_cannot_sign_fails_for_good_and_is_not_shown(key):
+    settings = {"url": "http://93.184.215.14/", "sign": {"secret": "KEY"}}
+    error = await failed(settings, secrets={"KEY": key})
+    assert error.is_hopeless
+    assert "not base64" not in error.message

@@ -47,6 +47,16 @@ async def test_a_plain_function_runs_as_in_a_script():
         assert await ran(pool, isolated.environment) == setup().path
 
 
+async def test_a_task_with_devices_has_a_child_of_its_own():
+    async with a_pool() as pool:
+        found = [await ran(pool, isolated.devices, devices={"gpu": [n, 3]}) for n in range(2)]
+        plain = await ran(pool, isolated.devices)
+
+    assert [one[1:] for one in found] == [["0,3", {"gpu": [0, 3]}], ["1,3", {"gpu": [1, 3]}]]
+    assert plain[1:] == [None, {}]
+    assert len({found[0][0], found[1][0], plain[0]}) == 3
+
+
 async def test_a_child_is_replaced_after_so_many_tasks():
     async with a_pool(runs_max=2) as pool:
         pids = [await ran(pool, isolated.whoami) for _ in range(5)]

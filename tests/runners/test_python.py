@@ -36,6 +36,7 @@ class Running:
     is_hopeless = is_watchful = False
     patience = 0.0
     durable = ledger = None
+    devices: dict[str, list[int]] | None = None
 
     def __init__(self, args: str):
         self.claimed: Any = Claimed(args)

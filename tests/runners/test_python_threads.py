@@ -4,6 +4,8 @@ import asyncio
 import contextvars
 import functools
 import gc
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -282,6 +284,42 @@ async def test_an_interruption_that_comes_after_the_end_does_nothing():
     await call.wait()
 
     assert call.outcome == (5, None)
+
+
+INTERRUPTED_THEN_TRACED = """
+import asyncio, sys, threading
+from daybell.runners.python import Threads
+
+async def main():
+    begun, may_end = threading.Event(), threading.Event()
+
+    def spin():
+        begun.set()
+        while not may_end.is_set():
+            pass
+
+    running = asyncio.ensure_future(Threads().run(spin))
+    while not begun.is_set():
+        await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+asyncio.run(main())
+sys.settrace(lambda *_: None)
+(lambda: None)()  # a call looks for interruptions before it begins
+sys.settrace(None)
+print("ended")
+"""
+
+
+def test_an_interruption_leaves_nothing_behind_that_stops_a_tracer():
+    """A debugger or a measurement of coverage would hang, and all else run more slowly."""
+    ended = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_THEN_TRACED],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+    assert ended.stdout == "ended\n", ended.stderr
 
 
 def test_a_loop_that_is_closed_is_no_reason_for_a_thread_to_die():

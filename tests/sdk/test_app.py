@@ -397,3 +397,32 @@ async def test_tasks_are_coalesced_too(app: App):
     assert store.count("enqueue") <= 2
     assert store.count("define_jobs") == 0
     assert len({handle.id for handle in handles}) == 50
+
+
+async def test_the_store_knows_the_arguments_of_tasks_and_workflows(app: App):
+    @app.task
+    def resize(path: str, later: "Later", width: int = 800) -> None: ...
+
+    with app.workflow("album", params={"folder": ..., "width": 800}) as album:
+        resize.node("one").bind(path=album.params["folder"], later=1, width=album.params["width"])
+    client = await app.client_for()
+    await client.create("nightly", task="resize", args={"path": "a", "later": 1})
+    await client.create("disk", command="df -h .")
+
+    of_task = (await client.signature("resize")).schema
+
+    assert of_task is not None
+    assert of_task["properties"]["width"] == {"type": "integer", "default": 800}
+    assert of_task["properties"]["later"] == {"type": "integer"}
+    assert (await client.signature("nightly")).schema == of_task
+    of_workflow = (await client.signature("album")).schema
+    assert of_workflow == {
+        "type": "object",
+        "properties": {"folder": {}, "width": {"default": 800}},
+        "required": ["folder"],
+        "additionalProperties": False,
+    }
+    assert (await client.signature("disk")).schema is None
+
+
+Later = int  # declared after the task that names it

@@ -182,7 +182,7 @@ async def test_all_that_is_wrong_with_many_schedules_is_told_by_index(app: App):
         await app.schedules.put_many(items)
 
     assert list(caught.value.errors) == [1, 2, 3, 4, 5, 6]
-    assert "items[1]: task 'greet': this schedule would call it in vain" in str(caught.value)
+    assert "items[1]: task 'greet': this schedule has the wrong arguments" in str(caught.value)
     assert "items[3]: 5 is neither a task nor the name" in str(caught.value)
     assert await (await app.open()).schedules() == []
 

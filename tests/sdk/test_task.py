@@ -266,3 +266,19 @@ async def test_a_task_of_one_app_can_be_a_task_of_another_too(app: App):
     assert again.app is other and send.app is app
     assert again.function is send.function
     await other.close()
+
+
+async def test_a_key_names_an_argument_of_the_function(app: App):
+    with pytest.raises(UsageError, match="account"):
+
+        @app.task(debounce={"wait": "5s", "key": "acount"})
+        async def wrong(account: str) -> None: ...
+
+    @app.task(debounce={"wait": "5s", "key": "account"})
+    async def render(account: str) -> None: ...
+
+    first, second = await render.enqueue("a"), await render.enqueue("a")
+
+    assert second.id == first.id
+    assert (first.created, second.created) == (True, False)
+    assert (await render.enqueue("b")).created

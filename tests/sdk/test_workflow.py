@@ -504,6 +504,17 @@ def test_a_promise_that_nodes_cannot_keep_is_refused(app: App, t: Any):
     assert fragile.definition.on_lost == "dead"
 
 
+def test_a_task_with_cached_results_is_a_node_only_as_a_job(app: App, t: Any):
+    @app.task(cache_for="1h")
+    def forecast():
+        return None
+
+    assert "job('forecast')" in refused(app, lambda: forecast.node())
+    with app.workflow("weather") as weather:
+        t.nap >> job("forecast")
+    assert nodes(weather)["forecast"] == {"name": "forecast", "job": "forecast"}
+
+
 def test_an_output_is_not_gone_through(app: App, t: Any):
     with app.workflow("etl"):
         for look in (list, len, max):

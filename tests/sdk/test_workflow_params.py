@@ -121,7 +121,7 @@ def test_a_schedule_calls_a_workflow_as_args_say(plain: App):
 
     said = refused(plain, lambda _: extract.node(), schedule=nightly)
     assert said == (
-        "its schedule would call it in vain: workflow 'etl' must be given day; it takes day,"
+        "its schedule has the wrong arguments: workflow 'etl' must be given day; it takes day,"
         " limit=10; say args"
     )
     said = refused(plain, lambda _: extract.node(), schedule=nightly, args={"dya": 1})

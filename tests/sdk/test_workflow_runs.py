@@ -394,3 +394,27 @@ async def test_a_worker_serves_the_queues_of_nodes(app: App):
 
     assert app.queues == {"default", "dreams", "deep"}
     assert await result_of(app, naps) == "woke"
+
+
+async def test_a_job_with_cached_results_runs_once_for_many_nodes(app: App):
+    calls = []
+
+    @app.task(cache_for="1h")
+    def forecast(city: str):
+        calls.append(city)
+        return f"rain in {city}"
+
+    @app.task
+    def say(first: str, second: str):
+        return [first, second]
+
+    with app.workflow("weather") as weather:
+        first = job("forecast").bind(city="Oslo")
+        second = job("forecast", "second").bind(city="Oslo")
+        first >> second >> say.bind(first=first.output, second=second.output)
+
+    async with app.worker():
+        for _ in range(2):
+            assert await (await weather.enqueue()).result(LONG) == ["rain in Oslo"] * 2
+        assert await (await forecast.enqueue(city="Oslo")).result(LONG) == "rain in Oslo"
+    assert calls == ["Oslo"]

@@ -15,14 +15,25 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 
 from tests.simulation.cluster import Cluster, Outcome, simulate
+from tests.simulation.controls import ControlCluster
 from tests.simulation.dependents import DependentCluster
 from tests.simulation.flows import FlowCluster
-from tests.simulation.paths import DEPENDENT_PATHS, FLOW_PATHS, PATHS, missing
+from tests.simulation.paths import CONTROL_PATHS, DEPENDENT_PATHS, FLOW_PATHS, PATHS, missing
 from tests.simulation.report import describe, summary
 
 CHUNK = 25
-CLUSTERS = {"plain": Cluster, "flows": FlowCluster, "dependents": DependentCluster}
-PATHS_OF = {"plain": PATHS, "flows": FLOW_PATHS, "dependents": DEPENDENT_PATHS}
+CLUSTERS = {
+    "plain": Cluster,
+    "flows": FlowCluster,
+    "dependents": DependentCluster,
+    "controls": ControlCluster,
+}
+PATHS_OF = {
+    "plain": PATHS,
+    "flows": FLOW_PATHS,
+    "dependents": DEPENDENT_PATHS,
+    "controls": CONTROL_PATHS,
+}
 Result = tuple[int, str | None, Counter[str], set[str], Counter[str]]
 
 
@@ -36,9 +47,10 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=1, help="processes to run seeds in")
     parser.add_argument("--flows", action="store_true", help="clusters that run workflows")
     parser.add_argument("--dependents", action="store_true", help="jobs that depend on jobs")
+    parser.add_argument("--controls", action="store_true", help="limits, demands, events")
     parser.add_argument("--until-broken", action="store_true", help="end at the first failure")
     options = parser.parse_args()
-    kind = "flows" if options.flows else "dependents" if options.dependents else "plain"
+    kind = next((one for one in CLUSTERS if getattr(options, one, False)), "plain")
     if options.seed is not None:
         return run_one(options.seed, kind, with_trace=options.trace)
     seeds = range(options.first, options.first + options.seeds)

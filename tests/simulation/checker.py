@@ -10,6 +10,7 @@ from uuid import UUID
 from daybell.core.execution import TERMINAL, Cancellation, Outcome, Revival, State
 from daybell.core.job import JobDefinition
 from daybell.core.lifecycle import COMPANY_CRASHES_MAX, SUSPECT_CRASHES, Ruling, Transition
+from daybell.core.subscription import is_delivery_job
 from daybell.core.worker import SCHEDULER, WorkerState
 from daybell.engine.loop import JUMP_SECONDS
 from daybell.errors import LeaseLost
@@ -159,6 +160,31 @@ class Checker:
             if counted[state] != there_are + more:
                 self.fail(f"{counted[state]} ends as {state} are counted, not {there_are + more}")
 
+    def events(self) -> None:
+        """Compare the events that were enqueued with the ends and retries that were seen."""
+        told = Counter((about, attempt) for _, about, attempt, _ in self._place.deliveries())
+        rows = [row for row in self.rows.values() if not is_delivery_job(row.job)]
+        ends = {(row.id, row.attempt) for row in rows if row.state in TERMINAL}
+        ends |= {
+            (id, attempt)
+            for id, attempt, outcome in self._place.ended_attempts()
+            if outcome in (Outcome.FAILED, Outcome.TIMED_OUT, Outcome.LOST)
+        }
+        if told != Counter(ends):
+            lost, more = Counter(ends) - told, told - Counter(ends)
+            self.fail(f"events without a change, or twice: {more}; changes without: {lost}")
+        self.seen["told"] += len(told)
+
+    def _check_order(self, id: UUID) -> None:
+        """Check that a delivery starts after all earlier ones about the same execution."""
+        deliveries = {one: (about, n) for one, about, n, _ in self._place.deliveries()}
+        about, attempt = deliveries[id]
+        for other, (same, earlier) in deliveries.items():
+            is_before = same == about and earlier < attempt
+            if is_before and self.rows[other].state not in TERMINAL:
+                self.fail(f"delivery {id} starts before {other}, of an earlier event")
+            self.seen["told in order"] += is_before
+
     # The whole store.
 
     def _check_whole(self) -> None:
@@ -242,6 +268,8 @@ class Checker:
             row = self.rows[one.id]
             if not holds(row, holder[0], one):
                 self.fail(f"a claim was answered with what it does not hold: {row}")
+            if is_delivery_job(one.job):
+                self._check_order(one.id)
             if self.given.setdefault((one.id, one.attempt), holder) != holder:
                 self.fail(f"attempt {one.attempt} of {one.id} was given to two claims")
         if answer.executions and ("claim", holder[1]) in self._unheard:

@@ -17,11 +17,13 @@ from daybell.core.execution import TERMINAL, State
 from daybell.core.ids import mint
 from daybell.core.job import NewJob
 from daybell.core.monitoring.stats import StatQuery
+from daybell.core.subscription import SUBSCRIPTIONS, Subscription
 from daybell.engine import worker as worker_module
 from daybell.engine.attempt import Handlers
 from daybell.engine.events import Events
+from daybell.engine.loop import AGAIN
 from daybell.engine.scheduler import Scheduler
-from daybell.engine.upkeep import Upkeep
+from daybell.engine.upkeep import Outbox, Upkeep
 from daybell.engine.worker import Worker, WorkerOptions
 from daybell.errors import DaybellError
 from tests.simulation import schedules
@@ -37,7 +39,7 @@ from tests.simulation.schedules import KINDS
 from tests.simulation.tasks import ALL_JOBS, SimulatedTasks
 from tests.simulation.weather import LEASE, draw
 from tests.simulation.world import Port, World, run
-from tests.sweeps import set_gates
+from tests.sweeps import fold_stats, set_gates
 
 SCHEDULERS: Final = 3
 WORKERS: Final = 5
@@ -92,7 +94,8 @@ class Cluster:
 
     checker: type[Checker] = Checker
     ends_seconds: float = ENDS_SECONDS
-    needs: tuple[str, ...] = ("task",)
+    needs: tuple[str, ...] = ("task", "http")
+    is_told = True  # there is a subscription to the ends and retries of executions
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -155,6 +158,9 @@ class Cluster:
         run(store.open())
         jobs = [NewJob(id=mint(), definition=definition) for definition in ALL_JOBS.values()]
         run(store.catalog.define_jobs(TENANT, jobs))
+        if self.is_told:
+            hooks = Subscription(name="hooks", url="http://127.0.0.1:1", types=("execution.*",))
+            run(store.admin.put_record(TENANT, SUBSCRIPTIONS, hooks))
         run(set_gates(store, TENANT, dict.fromkeys(GATES, GATE_CAPACITY)))
         client = Client(store)
         for name in self.scheduled:
@@ -173,6 +179,8 @@ class Cluster:
         world = self.world
         world.checker.at_the_end()
         world.checker.statistics(self._count_ends())
+        if self.is_told:
+            world.checker.events()
         left = [row for row in world.checker.rows.values() if row.state not in TERMINAL]
         if left or self._clients_left:
             world.fail(f"{len(left)} executions do not end, such as {left[:1]}")
@@ -182,7 +190,10 @@ class Cluster:
         store = self.world.place.store
         query = StatQuery(since=0.0, until=9e9 // 3600 * 3600, step=3600)
         asyncio._set_running_loop(self.loop)
-        while run(store.fold_stats()):
+        while run(fold_stats(store)):
+            pass
+        outbox = Outbox(store, mint=mint)
+        while run(outbox.tick()) is AGAIN:
             pass
         rows = run(store.catalog.read_stats(TENANT, query, with_unfinished=False))
         asyncio._set_running_loop(None)
@@ -242,14 +253,7 @@ class Cluster:
         assert slot.process and slot.clock
         process = slot.process
         port: Any = Port(self.world, process)
-        options = WorkerOptions(
-            name=slot.name,
-            queues=",".join(QUEUES),
-            kinds=self.needs,
-            concurrency=4,
-            lease=LEASE,
-            drain_timeout=2.0,
-        )
+        options = self._options(slot)
         tasks = self._tasks(Client(port))
         pacemaker = SimulatedPacemaker(self.world, process, slot.clock)
         worker = slot.worker = Worker(
@@ -267,6 +271,16 @@ class Cluster:
         await slot.term.wait()
         self.world.checker.draining.add(slot.process)
         await worker.stop()
+
+    def _options(self, slot: Slot) -> WorkerOptions:
+        return WorkerOptions(
+            name=slot.name,
+            queues=",".join(QUEUES),
+            kinds=self.needs,
+            concurrency=4,
+            lease=LEASE,
+            drain_timeout=2.0,
+        )
 
     def _tasks(self, client: Client) -> Handlers:
         """What a worker knows to run."""

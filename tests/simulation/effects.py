@@ -77,6 +77,11 @@ class Effects:
     def is_at_work(self, process: Process | None) -> bool:
         return any(body.process is process for bodies in self._at_work.values() for body in bodies)
 
+    def count_of(self, worker: UUID, job: str) -> int:
+        """Return how many executions of a job a worker is at work on."""
+        bodies = (body for bodies in self._at_work.values() for body in bodies)
+        return sum((body.worker, body.claimed.job) == (worker, job) for body in bodies)
+
     def _note_company(self, body: Body) -> None:
         """Record which suspects a worker has run side by side: none of them ends dead for it."""
         checker = self._world.checker

@@ -21,12 +21,18 @@ from pathlib import Path
 from typing import Final
 
 from tests.mutating import ROOT, copy_of
+from tests.simulation.control_mutants import OF_CONTROLS
 from tests.simulation.dependent_mutants import OF_DEPENDENTS
 from tests.simulation.flow_mutants import OF_FLOWS
 from tests.simulation.schedule_mutants import OF_SCHEDULES
 
 COMMAND: Final = (sys.executable, "-m", "tests.simulation", "--until-broken")
-FLAGS: Final = {"plain": (), "flows": ("--flows",), "dependents": ("--dependents",)}
+FLAGS: Final = {
+    "plain": (),
+    "flows": ("--flows",),
+    "dependents": ("--dependents",),
+    "controls": ("--controls",),
+}
 
 
 @dataclass(frozen=True)
@@ -61,6 +67,35 @@ MUTANTS: Final = (
     Mutant(
         "a dead letter is revived before its end is counted",
         (("store/sqlite/queue.py", "while fold_ends(tx, FOLD_BATCH_MAX):", "while False:"),),
+    ),
+    Mutant(
+        "events leave the outbox before their deliveries are enqueued",
+        (
+            (
+                "engine/upkeep.py",
+                "                await self._store.admin.dispatch(one)\n",
+                "                await self._store.admin.dispatch(type(one)(tenant=one.tenant,"
+                " numbers=one.numbers))\n"
+                "                await self._store.catalog.define_jobs(one.tenant, one.jobs)\n"
+                "                await self._store.queue.enqueue(one.tenant, one.executions)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "an end leaves the record before it enters the outbox",
+        (
+            ("store/sqlite/stats.py", "    write_outbox(tx, rows[-1][0])\n", ""),
+            (
+                "store/sqlite/store.py",
+                "        has_more = has_ends and",
+                "        await self.db.write(lambda tx: stats.write_outbox(tx, 10**9))\n"
+                "        has_more = has_ends and",
+            ),
+        ),
+    ),
+    Mutant(
+        "events about one execution are delivered at once",
+        (("core/subscription.py", "gate = None if event.is_alone else", "gate = None and"),),
     ),
     Mutant(
         "whatever runs is ended by its id",
@@ -299,6 +334,7 @@ MUTANTS: Final = (
     *(Mutant(*one) for one in OF_SCHEDULES),
     *(Mutant(*one, cluster="flows") for one in OF_FLOWS),
     *(Mutant(*one, cluster="dependents") for one in OF_DEPENDENTS),
+    *(Mutant(*one, cluster="controls") for one in OF_CONTROLS),
 )
 
 

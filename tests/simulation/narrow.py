@@ -71,6 +71,8 @@ class NarrowCluster(Cluster):
     """A cluster whose clients act some times, and then leave."""
 
     ends_seconds = 900.0
+    needs = ("task",)
+    is_told = False
     actions: int
 
     def __init__(self, seed: int) -> None:

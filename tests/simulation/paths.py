@@ -36,6 +36,8 @@ PATHS: Final = {
     "loop stood still": "a worker's loop stood still for longer than its lease, which was kept",
     "ended itself": "a process ended itself, because its work would not",
     "long outage": "the store was away for longer than a lease",
+    "told": "a change became an outgoing event",
+    "told in order": "an event was delivered after another one about the same execution",
     "resumed": "an attempt went on from the checkpoint of an earlier one",
     "child": "a task enqueued another",
     "schedulers collided": "two schedulers wanted to fire the same tick",
@@ -88,6 +90,28 @@ DEPENDENT_PATHS: Final = {
     "released outside": "it was let go before it had a slot of its gate",
     "slot while it waits": "it got a slot of its gate, and waited on for dependencies",
     "upstream failed": "it was skipped because a dependency had failed",
+}
+
+
+# And of clusters whose jobs are held back, collapsed, placed, or fired by events.
+CONTROL_PATHS: Final = {
+    "parked": "an execution waited for room in a limit",
+    "gave way": "an execution was not claimed in time, and waits again",
+    "limit used up": "as many executions ran as a limit allows",
+    "rate used up": "a window had as many starts as a rate allows",
+    "no room": "a limit was full, and an execution was skipped",
+    "moved": "a debounced execution got the arguments of a later request",
+    "throttled": "a request was answered with an earlier execution of its period",
+    "replaced": "an execution was cancelled for a new one",
+    "cancelled for another": "a request was cancelled, because a singleton had not ended",
+    "cached": "a request was answered with a result, or joined an execution",
+    "placed": "an execution ran on a worker with its labels and resources",
+    "fired": "an event fired a job",
+    "missed": "an event came while a job was paused",
+    "skipped": "an event came while the execution of another had not ended",
+    "event again": "an event came again, and fired nothing",
+    "stale end": "a report of an end came too late and was refused",
+    "claim repeated": "a claim whose answer was lost was asked again, and had what it took",
 }
 
 

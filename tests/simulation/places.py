@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from daybell.core.execution import Outcome, State
-from daybell.core.schedule import Schedule, TickRecord
+from daybell.core.schedule import Decision, Schedule, TickRecord
 from daybell.core.worker import WorkerState
 from daybell.store.codec import DECISIONS, OUTCOMES, STATES, WORKER_STATES
 from daybell.store.sqlite.connection import IN_MEMORY
@@ -132,6 +132,29 @@ class Place:
         """How many each gate counts inside it."""
         return {str(n): count for n, count in self._connection.execute(_HOLDERS)}
 
+    def deliveries(self) -> list[tuple[UUID, UUID, int, str]]:
+        """Each delivery, with the execution, the attempt and the type of its event, in order."""
+        rows = self._connection.execute(_DELIVERIES)
+        return [(UUID(bytes=id), UUID(about), attempt, type) for id, about, attempt, type in rows]
+
+    def args(self, id: UUID) -> str:
+        """The arguments of an execution."""
+        return self._connection.execute(_ARGS, (id.bytes,)).fetchone()[0]
+
+    def events(self) -> dict[str, list[tuple[UUID, Decision, UUID | None]]]:
+        """By the id of each event: its ticks, with their schedule, decision and execution."""
+        found: dict[str, list[tuple[UUID, Decision, UUID | None]]] = {}
+        for event, schedule, decision, execution in self._connection.execute(_EVENTS):
+            ticks = found.setdefault(event, [])
+            if schedule is not None:
+                ticks.append((UUID(bytes=schedule), DECISIONS[decision], _id(execution)))
+        return found
+
+    def ended_attempts(self) -> list[tuple[UUID, int, Outcome]]:
+        """Each ended attempt that is not the final one."""
+        rows = self._connection.execute(_ENDED_ATTEMPTS)
+        return [(UUID(bytes=id), attempt, OUTCOMES[code]) for id, attempt, code in rows]
+
     def logs(self) -> dict[tuple[UUID, int, int], str]:
         rows = self._connection.execute(_LOGS)
         return {(UUID(bytes=id), attempt, number): text for id, attempt, number, text in rows}
@@ -146,9 +169,22 @@ SELECT e.n, e.id, e.state, attempt, failures, crashes, run_at, worker, lease, ou
        checkpoint, reason, schedule, scheduled_for, parent, node
   FROM execution e JOIN job ON job.n = e.job ORDER BY e.n
 """
+_DELIVERIES = """
+SELECT e.id, json_extract(args, '$.data.execution_id'), json_extract(args, '$.data.attempt'),
+       json_extract(args, '$.type')
+  FROM execution e JOIN job ON job.n = e.job WHERE job.name GLOB 'events:*' ORDER BY e.n
+"""
+_ENDED_ATTEMPTS = """
+SELECT e.id, a.attempt, a.outcome FROM attempt a JOIN execution e ON e.n = a.execution
+  JOIN job ON job.n = e.job WHERE job.name NOT GLOB 'events:*'
+"""
 _ATTEMPT = """
 SELECT a.outcome, a.worker FROM attempt a JOIN execution e ON e.n = a.execution
  WHERE e.id = ? AND a.attempt = ?
+"""
+_ARGS = "SELECT args FROM execution WHERE id = ?"
+_EVENTS = """
+SELECT e.id, t.schedule, t.decision, t.execution FROM event e LEFT JOIN tick t ON t.event = e.number
 """
 _TICKS = "SELECT schedule, at, decision, reason, until, execution, count FROM tick"
 _HOLDERS = "SELECT n, holders FROM gate"

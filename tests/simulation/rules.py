@@ -42,6 +42,8 @@ def _created(call: Call, new: Seen) -> str | None:
     match call.operation:
         case "enqueue":
             asked = call.args[1]
+        case "dispatch":
+            asked = call.args[0].executions
         case "fire":
             ticks = (tick for firing in call.args[0] for tick in firing.ticks)
             asked = [tick.execution for tick in ticks if tick.execution is not None]

@@ -14,6 +14,7 @@ from daybell.core.execution import Claimed
 from daybell.core.job import JobDefinition
 from daybell.core.masking import NO_MASKS, Masks
 from daybell.core.retry import Retry
+from daybell.core.subscription import delivery_job
 from daybell.engine.attempt import Attempt
 from daybell.errors import DaybellError, RetryLater
 from tests.simulation.effects import Body, Effects
@@ -116,7 +117,17 @@ async def poison(shift: Shift) -> None:
     await forever()
 
 
+async def deliver(shift: Shift) -> None:
+    """Deliver an event; some receivers are down at the first request."""
+    await shift.work(0.2)
+    claimed = shift.running.claimed
+    if claimed.failures < 1 and claimed.id.bytes[-1] % 3 == 0:
+        raise ValueError("503")
+
+
 SOON: Final = Retry.fixed(0.5, retries=2)
+# The job that delivers the events of the only subscription.
+DELIVERIES: Final = delivery_job("hooks")
 BODIES: Final[dict[str, Callable[[Shift], Awaitable[None]]]] = {
     "quick": quick,
     "flaky": flaky,
@@ -131,6 +142,7 @@ BODIES: Final[dict[str, Callable[[Shift], Awaitable[None]]]] = {
     "poison": poison,
     "fragile": quick,
     "brief": quick,
+    DELIVERIES: deliver,
 }
 JOBS: Final = {
     definition.name: definition
@@ -153,6 +165,7 @@ JOBS: Final = {
 
 
 ALL_JOBS: Final = JOBS | {name: kind.definition for name, kind in KINDS.items()}
+KNOWN: Final = ALL_JOBS | {DELIVERIES: JobDefinition(name=DELIVERIES, retry=SOON)}
 
 
 @dataclass
@@ -177,10 +190,10 @@ class Handler:
     @property
     def starts_once(self) -> bool:
         """Return True if it must not be started a second time."""
-        return ALL_JOBS[self.name].on_lost == "dead"
+        return KNOWN[self.name].on_lost == "dead"
 
     def __post_init__(self) -> None:
-        definition = ALL_JOBS[self.name]
+        definition = KNOWN[self.name]
         self.retry, self.timeout = definition.retry, definition.timeout
         kind = KINDS.get(self.name)
         self.body = BODIES[self.name if kind is None else kind.body]
@@ -224,7 +237,7 @@ class SimulatedTasks(Unmasked):
     client: Client
 
     def __post_init__(self) -> None:
-        self._handlers = {name: Handler(name, self) for name in ALL_JOBS}
+        self._handlers = {name: Handler(name, self) for name in KNOWN}
 
     def find(self, claimed: Claimed) -> Handler | None:
         return self._handlers.get(claimed.job)

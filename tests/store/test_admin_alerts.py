@@ -1,6 +1,7 @@
 """Alerts: rules, incidents with one message each, and the facts that the leader evaluates."""
 
 import asyncio
+import dataclasses
 import importlib
 import json
 import random
@@ -8,9 +9,9 @@ import random
 import pytest
 from msgspec.structs import replace
 
-from daybell.core.alerts.incidents import IncidentMove, MoveKind, job_for, message_for
+from daybell.core.alerts.incidents import IncidentMove, Message, MoveKind, messages_for
 from daybell.core.alerts.notifications import JobNotification
-from daybell.core.alerts.rules import RULES_MAX, AlertRule, message_job
+from daybell.core.alerts.rules import ALERT_RULES, AlertRule, message_job
 from daybell.core.ids import mint
 from daybell.core.lifecycle import after_loss
 from daybell.core.views import ExecutionFilter
@@ -41,6 +42,7 @@ from tests.builders import (
     success,
 )
 from tests.stores import ManualClock
+from tests.sweeps import fold_all
 
 TO = ["json://127.0.0.1:1/a"]
 
@@ -51,18 +53,19 @@ def a_rule(on="dead_letter", **fields):
 
 async def kept(store, on="dead_letter", tenant=TENANT, **fields):
     """A rule that the store has."""
-    return await store.admin.set_alert_rule(tenant, a_rule(on, **fields))
+    return await store.admin.put_record(tenant, ALERT_RULES, a_rule(on, **fields))
 
 
-def opening(rule, subject="resize", *, kind=MoveKind.OPEN, **fields):
+def opening(rule, subject="resize", *, kind=MoveKind.OPEN, title="title", **fields):
     """A move that opens an incident, with its message."""
+    jobs, sent = messages_for(rule, Message("open", title, "body", 0.0), mint)
     return IncidentMove(
         kind=kind,
         id=mint(),
         rule=rule.name,
         subject=subject,
-        job=job_for(rule, mint),
-        message=message_for(rule, "title", "body", mint),
+        jobs=jobs,
+        messages=sent,
         **fields,
     )
 
@@ -111,38 +114,40 @@ async def test_a_rule_is_kept_replaced_listed_and_deleted(store):
     await kept(store, "paused")
 
     assert (first.version, same.version, changed.version) == (1, 1, 2)
-    assert (await store.admin.get_alert_rule(TENANT, first.name)).rule.repeat == 3600.0
-    page = await store.admin.list_alert_rules(TENANT, limit=1)
+    assert (await store.admin.get_record(TENANT, ALERT_RULES, first.name)).rule.repeat == 3600.0
+    page = await store.admin.list_records(TENANT, ALERT_RULES, limit=1)
     assert [one.name for one in page.items] == ["on-dead_letter"]
-    rest = await store.admin.list_alert_rules(TENANT, cursor=page.next_cursor)
+    rest = await store.admin.list_records(TENANT, ALERT_RULES, cursor=page.next_cursor)
     assert [one.name for one in rest.items] == ["on-paused"]
-    await store.admin.delete_alert_rule(TENANT, first.name, expect=2)
+    await store.admin.delete_record(TENANT, ALERT_RULES, first.name, expect=2)
     with pytest.raises(AlertNotFound):
-        await store.admin.get_alert_rule(TENANT, first.name)
+        await store.admin.get_record(TENANT, ALERT_RULES, first.name)
     with pytest.raises(AlertNotFound):
-        await store.admin.delete_alert_rule(TENANT, first.name)
+        await store.admin.delete_record(TENANT, ALERT_RULES, first.name)
 
 
 async def test_a_rule_that_is_at_another_version_is_not_replaced(store):
     await kept(store)
 
     with pytest.raises(DuplicateKey):
-        await store.admin.set_alert_rule(TENANT, a_rule(), expect=0)
+        await store.admin.put_record(TENANT, ALERT_RULES, a_rule(), expect=0)
     with pytest.raises(VersionConflict):
-        await store.admin.set_alert_rule(TENANT, a_rule(count=None), expect=7)
+        await store.admin.put_record(TENANT, ALERT_RULES, a_rule(count=None), expect=7)
     with pytest.raises(VersionConflict):
-        await store.admin.delete_alert_rule(TENANT, "on-dead_letter", expect=7)
+        await store.admin.delete_record(TENANT, ALERT_RULES, "on-dead_letter", expect=7)
 
 
-async def test_a_tenant_has_a_limited_number_of_rules(store, monkeypatch):
-    monkeypatch.setattr("daybell.core.checks.RULES_MAX", 2)
-    assert RULES_MAX > 2
+async def test_a_tenant_has_a_limited_number_of_rules(store):
+    assert ALERT_RULES.most is not None
+    assert ALERT_RULES.most > 2
+    few = dataclasses.replace(ALERT_RULES, most=2)
     for name in ("a", "b"):
-        await kept(store, name=name)
+        await store.admin.put_record(TENANT, few, a_rule(name=name))
 
     with pytest.raises(UsageError):
-        await kept(store, name="c")
-    assert (await kept(store, name="b", repeat="1h")).version == 2
+        await store.admin.put_record(TENANT, few, a_rule(name="c"))
+    changed = a_rule(name="b", repeat="1h")
+    assert (await store.admin.put_record(TENANT, few, changed)).version == 2
 
 
 # Incidents.
@@ -167,7 +172,9 @@ async def test_an_incident_closes_once_with_one_message_however_many_try(store, 
         *(
             one.admin.move_incident(
                 TENANT,
-                replace(move, job=job_for(rule, mint), message=message_for(rule, "end", "", mint)),
+                replace(
+                    opening(rule, title="end"), kind=move.kind, id=move.id, version=move.version
+                ),
             )
             for one in crowd
             for _ in range(3)
@@ -323,8 +330,7 @@ async def test_a_failure_rate_counts_the_ends_of_its_window(store, clock):
     await kept(store, "failure_rate", rate=0.5, count=4, within="1h")
     await finished(store, 2)
     await dead(store, 2)
-    while await store.fold_stats():
-        pass
+    await fold_all(store)
     await evaluated(store)
     assert [one.subject for one in await opened(store)] == ["all jobs"]
 
@@ -436,8 +442,7 @@ async def test_a_learnt_grace_needs_twenty_runs(store, clock, runs, is_long):
     hands = await claimed(store, runs)
     await clock.advance(100)
     await apply(store, hands, *(success(one, ran=100.0) for one in hands.executions))
-    while await store.fold_stats():
-        pass
+    await fold_all(store)
     await started(store)
     await clock.advance(180)
     await evaluated(store)
@@ -505,8 +510,7 @@ async def test_lost_workers_are_counted_by_their_executions(store, clock):
     ]
     assert moves
     await store.queue.apply(TENANT, worker=hands.worker, transitions=moves, wait=False)
-    while await store.fold_stats():
-        pass
+    await fold_all(store)
     await evaluated(store)
 
     assert [one.subject for one in await opened(store)] == ["all jobs"]
@@ -545,7 +549,7 @@ async def test_a_job_that_a_person_has_paused_is_not(store, clock):
 async def test_a_silenced_rule_opens_incidents_and_sends_when_the_silence_ends(store, clock):
     rule = (await kept(store)).rule
     silenced = replace(rule, silenced_until=clock.now() + 3600, silence_reason="deploy")
-    await store.admin.set_alert_rule(TENANT, silenced)
+    await store.admin.put_record(TENANT, ALERT_RULES, silenced)
     await dead(store)
     await evaluated(store)
     assert len(await opened(store)) == 1
@@ -558,7 +562,9 @@ async def test_a_silenced_rule_opens_incidents_and_sends_when_the_silence_ends(s
 
 async def test_an_incident_that_ended_in_a_silence_sends_nothing(store, clock):
     rule = (await kept(store)).rule
-    await store.admin.set_alert_rule(TENANT, replace(rule, silenced_until=clock.now() + 3600))
+    await store.admin.put_record(
+        TENANT, ALERT_RULES, replace(rule, silenced_until=clock.now() + 3600)
+    )
     ids = await dead(store)
     await evaluated(store)
     await store.queue.discard(TENANT, ids)
@@ -592,7 +598,7 @@ async def test_incidents_of_a_rule_that_is_gone_close_without_a_message(store):
     await kept(store)
     await dead(store)
     await evaluated(store)
-    await store.admin.delete_alert_rule(TENANT, "on-dead_letter")
+    await store.admin.delete_record(TENANT, ALERT_RULES, "on-dead_letter")
     await evaluated(store)
 
     assert await opened(store) == []
@@ -672,7 +678,7 @@ class Killed(Exception):
 def dies(monkeypatch, store, when):
     """Let the next transaction that moves an incident end before or after its message."""
     module = "daybell.store.postgres.catalog" if hasattr(store, "context") else SQLITE
-    name = "enqueue_on" if hasattr(store, "context") else "launch"
+    name = "enqueue_on" if hasattr(store, "context") else "launch_all"
     original = getattr(importlib.import_module(module), name)
 
     async def later(*args, **options):
@@ -717,19 +723,31 @@ async def test_a_leader_that_dies_while_an_incident_moves_leaves_one_message_eac
 YEAR = 366 * 86400
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [
-        cron("30 2 * * *", tz="Europe/Berlin"),
-        cron("0 9 * * *", tz="America/New_York", calendar=Calendar(country="US")),
-        cron("0 */12 * * *", tz="Australia/Lord_Howe"),
-    ],
-    ids=["a gap and a fold", "closed days", "half an hour"],
-)
+RULES = [
+    pytest.param(cron("30 2 * * *", tz="Europe/Berlin"), id="a gap and a fold"),
+    pytest.param(
+        cron("0 9 * * *", tz="America/New_York", calendar=Calendar(country="US")), id="closed days"
+    ),
+    pytest.param(cron("0 */12 * * *", tz="Australia/Lord_Howe"), id="half an hour"),
+]
+
+
+@pytest.mark.parametrize("rule", RULES)
 async def test_in_a_year_each_missed_run_raises_an_alert_and_nothing_else_does(rule):
     clock = ManualClock()
     store = SqliteStore.in_memory(clock=clock.now)
     await store.open()
+    await a_year(store, clock, rule)
+    await store.close()
+
+
+@pytest.mark.all_only
+@pytest.mark.parametrize("rule", RULES)
+async def test_in_a_year_on_each_store_each_missed_run_raises_an_alert(store, clock, rule):
+    await a_year(store, clock, rule)
+
+
+async def a_year(store, clock, rule):
     at = rule.next_after(clock.now())
     schedule = a_schedule(rule=rule.to_json(), next_at=at)
     await put(store, schedule, overlap="allow")
@@ -763,4 +781,3 @@ async def test_in_a_year_each_missed_run_raises_an_alert_and_nothing_else_does(r
         seen, at = seen + 1, following
     assert seen > 200
     assert expected > 5
-    await store.close()

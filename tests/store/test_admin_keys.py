@@ -186,7 +186,8 @@ async def test_a_scope_is_kept(store):
 @pytest.mark.parametrize(
     ("role", "scope"),
     [
-        (Role.WORKER, Scope(queues=("mail",))),
+        (Role.WORKER, Scope(jobs=("mail",))),
+        (Role.WORKER, Scope(queues=("mail",), actions=(Action.READ,))),
         (Role.SUPERADMIN, Scope(actions=(Action.READ,))),
         (Role.VIEWER, Scope(actions=(Action.TRIGGER,))),
         (Role.OPERATOR, Scope(actions=(Action.DEFINE,))),

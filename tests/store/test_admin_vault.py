@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from daybell.core.job import Template
+from daybell.core.job import TEMPLATES, Template
 from daybell.core.limits import SECRET_BYTES_MAX
 from daybell.errors import (
     DuplicateKey,
@@ -175,68 +175,72 @@ async def test_a_template_is_kept_as_it_was_given(store, clock):
     new = a_template("export", timeout=5)
     new = replace(new, description="Who: “all” \0 of it")
 
-    made = await store.admin.set_template(TENANT, new, author="ana")
+    made = await store.admin.put_record(TENANT, TEMPLATES, new, author="ana")
 
     assert made.template == new
     assert (made.name, made.tenant, made.author, made.version) == ("export", TENANT, "ana", 1)
     assert (made.created_at, made.updated_at) == (clock.now(), clock.now())
-    assert await store.admin.get_template(TENANT, "export") == made
-    assert (await store.admin.list_templates(TENANT)).items == (made,)
+    assert await store.admin.get_record(TENANT, TEMPLATES, "export") == made
+    assert (await store.admin.list_records(TENANT, TEMPLATES)).items == (made,)
 
 
 async def test_a_template_that_is_set_again_is_replaced_and_its_version_rises(store, clock):
-    first = await store.admin.set_template(TENANT, a_template(timeout=5), author="ana")
+    first = await store.admin.put_record(TENANT, TEMPLATES, a_template(timeout=5), author="ana")
     await clock.advance(5)
 
-    second = await store.admin.set_template(TENANT, a_template(timeout=6), author="bo")
+    second = await store.admin.put_record(TENANT, TEMPLATES, a_template(timeout=6), author="bo")
 
     assert (second.version, second.author, second.template.job["timeout"]) == (2, "bo", 6)
     assert (second.created_at, second.updated_at) == (first.created_at, clock.now())
-    assert await store.admin.get_template(TENANT, "export") == second
-    assert (await store.admin.set_template(TENANT, a_template(timeout=5))).version == 3
+    assert await store.admin.get_record(TENANT, TEMPLATES, "export") == second
+    assert (await store.admin.put_record(TENANT, TEMPLATES, a_template(timeout=5))).version == 3
 
 
 async def test_an_equal_template_changes_nothing(store, clock):
-    first = await store.admin.set_template(TENANT, a_template(timeout=1, queue="q"), author="ana")
+    first = await store.admin.put_record(
+        TENANT, TEMPLATES, a_template(timeout=1, queue="q"), author="ana"
+    )
     await clock.advance(5)
 
-    again = await store.admin.set_template(TENANT, a_template(queue="q", timeout=1), author="bo")
+    again = await store.admin.put_record(
+        TENANT, TEMPLATES, a_template(queue="q", timeout=1), author="bo"
+    )
 
-    assert again == first == await store.admin.get_template(TENANT, "export")
+    assert again == first == await store.admin.get_record(TENANT, TEMPLATES, "export")
     # What Python takes for equal is another thing in JSON.
     assert (
-        await store.admin.set_template(TENANT, a_template(timeout=True, queue="q"))
+        await store.admin.put_record(TENANT, TEMPLATES, a_template(timeout=True, queue="q"))
     ).version == 2
 
 
 async def test_a_template_that_must_be_new_is_refused_if_it_is_not(store):
-    first = await store.admin.set_template(TENANT, a_template(), expect=0)
+    first = await store.admin.put_record(TENANT, TEMPLATES, a_template(), expect=0)
 
     for other in (a_template(timeout=5), a_template()):
         with refuses(DuplicateKey):
-            await store.admin.set_template(TENANT, other, expect=0)
+            await store.admin.put_record(TENANT, TEMPLATES, other, expect=0)
 
-    assert await store.admin.get_template(TENANT, "export") == first
+    assert await store.admin.get_record(TENANT, TEMPLATES, "export") == first
 
 
 async def test_a_template_that_somebody_else_has_changed_is_not_replaced(store):
-    await store.admin.set_template(TENANT, a_template(timeout=1))
-    second = await store.admin.set_template(TENANT, a_template(timeout=2), expect=1)
+    await store.admin.put_record(TENANT, TEMPLATES, a_template(timeout=1))
+    second = await store.admin.put_record(TENANT, TEMPLATES, a_template(timeout=2), expect=1)
 
     with pytest.raises(VersionConflict, match="template 'export' is at version 2, not 1"):
-        await store.admin.set_template(TENANT, a_template(timeout=3), expect=1)
+        await store.admin.put_record(TENANT, TEMPLATES, a_template(timeout=3), expect=1)
     with pytest.raises(VersionConflict, match="is at version 0, not 1"):
-        await store.admin.set_template(TENANT, a_template("other"), expect=1)
+        await store.admin.put_record(TENANT, TEMPLATES, a_template("other"), expect=1)
 
-    assert (await store.admin.list_templates(TENANT)).items == (second,)
+    assert (await store.admin.list_records(TENANT, TEMPLATES)).items == (second,)
 
 
 async def test_of_many_who_change_a_template_at_once_one_is_first(crowd):
-    await crowd[0].admin.set_template(TENANT, a_template(timeout=1))
+    await crowd[0].admin.put_record(TENANT, TEMPLATES, a_template(timeout=1))
 
     answers = await asyncio.gather(
         *(
-            store.admin.set_template(TENANT, a_template(timeout=10 + n), expect=1)
+            store.admin.put_record(TENANT, TEMPLATES, a_template(timeout=10 + n), expect=1)
             for n, store in enumerate(crowd * 5)
         ),
         return_exceptions=True,
@@ -245,74 +249,79 @@ async def test_of_many_who_change_a_template_at_once_one_is_first(crowd):
     made = [one for one in answers if isinstance(one, Template)]
     assert [one.version for one in made] == [2]
     assert all(isinstance(one, VersionConflict) for one in answers if one not in made)
-    assert await crowd[0].admin.get_template(TENANT, "export") == made[0]
+    assert await crowd[0].admin.get_record(TENANT, TEMPLATES, "export") == made[0]
 
 
 async def test_of_many_who_make_a_template_at_once_one_is_first(crowd):
     answers = await asyncio.gather(
-        *(store.admin.set_template(TENANT, a_template(), expect=0) for store in crowd * 5),
+        *(store.admin.put_record(TENANT, TEMPLATES, a_template(), expect=0) for store in crowd * 5),
         return_exceptions=True,
     )
 
     refused = [one for one in answers if isinstance(one, DuplicateKey)]
     assert len(refused) == len(answers) - 1
-    assert [one.version for one in (await crowd[1].admin.list_templates(TENANT)).items] == [1]
+    assert [
+        one.version for one in (await crowd[1].admin.list_records(TENANT, TEMPLATES)).items
+    ] == [1]
 
 
 async def test_a_template_that_was_deleted_is_gone(store):
-    await store.admin.set_template(TENANT, a_template("a"))
-    await store.admin.set_template(TENANT, a_template("B"))
+    await store.admin.put_record(TENANT, TEMPLATES, a_template("a"))
+    await store.admin.put_record(TENANT, TEMPLATES, a_template("B"))
 
     with refuses(VersionConflict):
-        await store.admin.delete_template(TENANT, "a", expect=2)
-    assert [one.name for one in (await store.admin.list_templates(TENANT)).items] == ["B", "a"]
-    await store.admin.delete_template(TENANT, "a", expect=1)
-    await store.admin.delete_template(TENANT, "B")
+        await store.admin.delete_record(TENANT, TEMPLATES, "a", expect=2)
+    assert [one.name for one in (await store.admin.list_records(TENANT, TEMPLATES)).items] == [
+        "B",
+        "a",
+    ]
+    await store.admin.delete_record(TENANT, TEMPLATES, "a", expect=1)
+    await store.admin.delete_record(TENANT, TEMPLATES, "B")
 
-    assert (await store.admin.list_templates(TENANT)).items == ()
+    assert (await store.admin.list_records(TENANT, TEMPLATES)).items == ()
     for expect in (None, 1):
         with pytest.raises(TemplateNotFound, match="no template named 'a'"):
-            await store.admin.delete_template(TENANT, "a", expect=expect)
+            await store.admin.delete_record(TENANT, TEMPLATES, "a", expect=expect)
     with pytest.raises(TemplateNotFound, match="no template named 'a'"):
-        await store.admin.get_template(TENANT, "a")
+        await store.admin.get_record(TENANT, TEMPLATES, "a")
 
 
 async def test_templates_of_tenants_are_apart(store):
     await add_tenants(store, [OTHER])
-    ours = await store.admin.set_template(TENANT, a_template(timeout=1))
-    theirs = await store.admin.set_template(OTHER, a_template(timeout=2), expect=0)
+    ours = await store.admin.put_record(TENANT, TEMPLATES, a_template(timeout=1))
+    theirs = await store.admin.put_record(OTHER, TEMPLATES, a_template(timeout=2), expect=0)
 
     assert theirs.version == 1
-    await store.admin.delete_template(OTHER, "export")
-    assert (await store.admin.list_templates(OTHER)).items == ()
-    assert (await store.admin.list_templates(TENANT)).items == (ours,)
+    await store.admin.delete_record(OTHER, TEMPLATES, "export")
+    assert (await store.admin.list_records(OTHER, TEMPLATES)).items == ()
+    assert (await store.admin.list_records(TENANT, TEMPLATES)).items == (ours,)
 
 
 async def test_what_cannot_name_a_template_is_refused(store):
     for name in ("", "a/b", "a\0"):
         with pytest.raises(InvalidName):
-            await store.admin.set_template(TENANT, replace(a_template(), name=name))
+            await store.admin.put_record(TENANT, TEMPLATES, replace(a_template(), name=name))
         with pytest.raises(InvalidName):
-            await store.admin.get_template(TENANT, name)
+            await store.admin.get_record(TENANT, TEMPLATES, name)
         with pytest.raises(InvalidName):
-            await store.admin.delete_template(TENANT, name)
+            await store.admin.delete_record(TENANT, TEMPLATES, name)
 
 
 async def test_what_changes_templates_is_on_record_with_the_change(store):
     audited = store.audited(TENANT, an_entry("template.create"))
-    await audited.admin.set_template(TENANT, a_template())
+    await audited.admin.put_record(TENANT, TEMPLATES, a_template())
     audited = store.audited(TENANT, an_entry("template.update"))
-    await audited.admin.set_template(TENANT, a_template())
+    await audited.admin.put_record(TENANT, TEMPLATES, a_template())
     assert await entries(audited) == ["template.create"]
-    await audited.admin.set_template(TENANT, a_template(timeout=2))
+    await audited.admin.put_record(TENANT, TEMPLATES, a_template(timeout=2))
     audited = store.audited(TENANT, an_entry("template.wrong"))
     with pytest.raises(VersionConflict):
-        await audited.admin.set_template(TENANT, a_template(timeout=3), expect=1)
+        await audited.admin.put_record(TENANT, TEMPLATES, a_template(timeout=3), expect=1)
     audited = store.audited(TENANT, an_entry("template.late"))
     with pytest.raises(VersionConflict):
-        await audited.admin.delete_template(TENANT, "export", expect=1)
+        await audited.admin.delete_record(TENANT, TEMPLATES, "export", expect=1)
     audited = store.audited(TENANT, an_entry("template.delete"))
-    await audited.admin.delete_template(TENANT, "export")
+    await audited.admin.delete_record(TENANT, TEMPLATES, "export")
 
     expected = ["template.create", "template.delete", "template.update"]
     assert sorted(await entries(store)) == expected

@@ -559,3 +559,18 @@ async def test_a_key_that_is_held_is_answered_with_its_holder(store):
 
     assert (made.id, made.created) == (first.id, False)
     assert await store.catalog.get_job(TENANT, "import") == job
+
+
+async def test_jobs_are_listed_by_their_labels(store):
+    await defined(store, "a", labels={"team": "Billing", "tier": "1"}, description="tier=2")
+    await defined(store, "b", labels={"team": "billing"})
+    await defined(store, "c", description="team=billing")
+
+    async def names(label):
+        page = await store.catalog.list_jobs(TENANT, JobFilter(label=label))
+        return [one.name for one in page.items]
+
+    assert await names("team=billing") == ["a", "b"]
+    assert await names("tier") == ["a"]
+    assert await names("tier=2") == []
+    assert await names("team=bill") == []

@@ -226,3 +226,21 @@ async def test_due_schedules_can_be_read_from_one_of_them_on(store, clock):
 
         assert rest.schedules == everything[place + 1 : place + 3]
         assert rest.next_at == [*times, None][place + 3 if place < 3 else 5]
+
+
+async def test_the_next_schedules_of_a_tenant_are_listed_in_the_order_of_their_times(store, clock):
+    await add_tenants(store, ["other"])
+    await defined(store, "resize")
+    await defined(store, "held")
+    await defined(store, "resize", tenant="other")
+    now = clock.now()
+    for name, at in (("late", now + 300), ("soon", now + 10), ("never", None)):
+        await store.schedules.put_schedules(TENANT, [a_schedule(name=name, next_at=at)])
+    await store.schedules.put_schedules(TENANT, [a_schedule("held", next_at=now + 5)])
+    await store.schedules.pause_job(TENANT, "held")
+    await store.schedules.put_schedules("other", [a_schedule(next_at=now + 1)])
+
+    found = await store.schedules.next_schedules(TENANT)
+
+    assert [one.name for one in found] == ["soon", "late"]
+    assert len(await store.schedules.next_schedules(TENANT, limit=1)) == 1

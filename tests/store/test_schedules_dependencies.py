@@ -449,6 +449,19 @@ async def test_of_two_for_one_time_the_later_counts(store, clock):
     assert one.state is State.SUCCEEDED
 
 
+async def test_the_one_created_last_counts_whatever_the_order_of_the_ids(store, clock):
+    early, late, latest = mint(), mint(), mint()
+    await dead(store, job="extract", id=latest)  # by a client whose clock is ahead
+    await enqueued(store, job="extract", id=late)
+    await store.queue.cancel(TENANT, [late])
+    await clock.advance(10)
+    await finished(store, job="extract", id=early)
+
+    [one] = await store.schedules.upstream(TENANT, [("extract", clock.now())])
+
+    assert one.state is State.SUCCEEDED
+
+
 @pytest.mark.parametrize("paused", [False, True])
 async def test_a_tick_that_is_still_to_fire_is_waited_for(store, clock, paused):
     schedule = a_schedule("extract", next_at=clock.now())

@@ -3,28 +3,28 @@
 import pytest
 
 from daybell.core.access import Scope
-from daybell.core.execution import Cancellation, Revival
+from daybell.core.execution import Cancellation, NewLogPart, Revival
 from daybell.core.views import ExecutionFilter, JobFilter
 from daybell.errors import AccessDenied, ExecutionNotFound, JobNotFound
 from daybell.store.scope import OF_EXECUTION, OF_JOB, OPEN, ScopedStore
-from tests.builders import TENANT, a_job, an_execution, defined, enqueued
+from tests.builders import TENANT, a_job, an_execution, claim, defined, enqueued
 from tests.ports import OPERATIONS, PORTS, operation_of
 
 # Whoever adds an operation to stores decides here whether a key with a scope can use it.
 CLOSED = {
-    "activity", "miscounts", "upkeep", "add_key", "add_session", "add_tenant",
-    "apply", "begin", "claim", "close", "delete_schedules", "delete_secret", "delete_template",
+    "list_listeners", "watched_files", "note_files",
+    "activity", "change_limit", "list_limits", "miscounts", "upkeep", "add_key", "add_session",
+    "add_tenant",
+    "apply", "begin", "claim", "close", "delete_record", "delete_schedules", "delete_secret",
     "dependents", "drain", "due_schedules", "expand", "fetch_secrets", "find_key",
-    "figures", "fire", "fold_stats", "get_template", "has_keys", "lead", "list_keys",
-    "list_templates",
-    "list_tenants", "listen", "listen_schedules", "load",
-    "lost", "migrate", "open", "pending_migrations", "put_schedules",
-    "read_audit_chain", "read_totals", "record", "record_sole", "register",
+    "figures", "fire", "get_record", "has_keys", "lead", "list_keys", "list_records",
+    "list_tenants", "listen", "listen_schedules", "load", "next_schedules",
+    "lost", "migrate", "open", "pending_migrations", "put_record", "put_schedules",
+    "read_audit_chain", "read_totals", "read_traces", "record", "record_sole", "register",
     "release",
-    "release_dependents", "renew", "report", "resign", "retire", "revoke_key",
+    "release_dependents", "renew", "renew_idle", "report", "resign", "retire", "revoke_key",
     "rule_out_dependents", "schedules_ahead", "set_quotas", "set_secret",
-    "set_template",
-    "set_alert_rule", "get_alert_rule", "list_alert_rules", "delete_alert_rule", "alert_work",
+    "alert_work", "outbox_work", "dispatch",
     "list_incidents", "move_incident", "touch_keys", "turn_back", "write_log",
 }  # fmt: skip
 
@@ -129,6 +129,7 @@ async def test_what_is_out_of_scope_is_not_there(store):
     scoped = ScopedStore(store, Scope(jobs=("ours",)))
 
     assert (await scoped.catalog.get_job(TENANT, "ours")).name == "ours"
+    assert set(await scoped.catalog.get_jobs(TENANT, ["ours", "theirs"])) == {"ours"}
     assert (await scoped.catalog.get_execution(TENANT, ours)).execution.id == ours
     for name in ("theirs", "nothing"):
         with pytest.raises(JobNotFound, match=f"^no job named '{name}'$"):
@@ -153,6 +154,19 @@ async def test_what_is_out_of_scope_is_not_there(store):
         Cancellation.UNKNOWN,
         Cancellation.CANCELLED,
     ]
+
+
+async def test_logs_out_of_scope_are_not_read(store):
+    await defined(store, "ours", "theirs")
+    (ours,) = await enqueued(store, job="ours")
+    (theirs,) = await enqueued(store, job="theirs")
+    scoped = ScopedStore(store, Scope(jobs=("ours",)))
+    hands = await claim(store, 2)
+    new = [NewLogPart(one.id, 1, hands.lease, 1, "hello") for one in hands.executions]
+    await store.queue.write_log(TENANT, worker=hands.worker, parts=new)
+    logs = await scoped.catalog.read_logs(TENANT, [theirs, ours])
+    assert [one.execution for one in logs.items] == [ours]
+    assert (await scoped.catalog.read_logs(TENANT, [theirs])).items == ()
 
 
 async def test_a_definition_out_of_scope_is_refused(store):

@@ -13,6 +13,7 @@ from daybell.core.monitoring.stats import (
     StatQuery,
     bucket_of,
 )
+from daybell.core.schedule import Decision, Tick
 from daybell.core.views import ExecutionFilter, Retention
 from daybell.errors import JobNotFound, TenantNotFound
 from tests.builders import (
@@ -33,12 +34,12 @@ from tests.builders import (
     success,
 )
 from tests.refusals import refuses
-from tests.sweeps import expire, retain
+from tests.sweeps import expire, fold_stats, retain
 
 
 async def folded(store, **options):
     """Fold all that there is."""
-    while await store.fold_stats(**options):
+    while await fold_stats(store, **options):
         pass
 
 
@@ -343,19 +344,72 @@ async def test_all_ends_of_a_mix_agree_with_what_the_views_count(store, clock):
         assert found.get(state.value, 0) == there_are.of(state)
 
 
+async def test_a_batch_of_successes_with_a_stale_one_is_counted_once(store, clock):
+    hands = await claimed(store, 5)
+    first, *rest = (success(one) for one in hands.executions)
+    await apply(store, hands, first)
+    moves = [first, *rest, rest[0]]
+    for _ in range(3):  # the answer was lost
+        await apply(store, hands, *moves)
+    await folded(store)
+
+    assert (await counts(store, clock))["succeeded"] == 5
+
+
+async def test_ends_of_claims_that_another_process_made_are_counted(store, crowd, clock):
+    hands = await claimed(crowd[0], 3)
+    moves = [success(one) for one in hands.executions]
+    await apply(crowd[1], hands, *moves)
+    await apply(crowd[0], hands, *moves)
+    await folded(store)
+
+    assert await counts(store, clock) == {"enqueued": 3, "started": 3, "succeeded": 3}
+
+
+async def test_running_executions_that_are_cancelled_as_their_worker_leaves_are_counted(
+    store, clock
+):
+    hands = await claimed(store, 3)
+    await store.queue.cancel(TENANT, [one.id for one in hands.executions[:2]])
+    await store.queue.release(TENANT, worker=hands.worker, leases=[hands.lease])
+    await folded(store)
+
+    assert (await counts(store, clock))["cancelled"] == 2
+
+
 async def test_totals_are_of_queues_and_of_the_busiest_jobs(store, clock):
     for number, job in enumerate(("small", "large", "middle")):
         await finished(store, (1, 3, 2)[number], job=job)
     await dead(store, job="small", queue="slow")
+    await defined(store, "ping", kind="http", settings='{"url":"http://localhost/"}')
+    await enqueued(store, job="ping")
+    hands = await claim(store, kinds=("http",))
+    await apply(store, hands, success(hands.one))
     await folded(store)
     await clock.advance(100 * 86400)
     await retain(store, Retention())
 
     found = await store.catalog.read_totals(TENANT, jobs=2)
 
-    assert {(one.job, one.queue, one.tally.value("started")) for one in found} == {
-        (None, "default", 6), (None, "slow", 1), ("large", "default", 3), ("middle", "default", 2),
+    assert {(one.job, one.queue, one.kind, one.tally.value("started")) for one in found} == {
+        (None, "default", "task", 6), (None, "default", "http", 1), (None, "slow", "task", 1),
+        ("large", "default", "task", 3), ("middle", "default", "task", 2),
     }  # fmt: skip
+
+
+async def test_missed_times_of_a_schedule_are_counted_for_its_job_in_no_queue(store, clock):
+    schedule = a_schedule(next_at=clock.now())
+    await put(store, schedule)
+    missed = Tick(at=clock.now(), until=clock.now() + 120, count=3, decision=Decision.MISSED)
+    await fired(store, schedule, missed, next_at=clock.now() + 180)
+    await finished(store)
+    await folded(store)
+    await folded(store)
+
+    expected = {"enqueued": 1, "started": 1, "succeeded": 1, "missed": 3}
+    assert await counts(store, clock) == await counts(store, clock, job="resize") == expected
+    assert "missed" not in await counts(store, clock, queue="default")
+    assert (await counts(store, clock, step=3600))["missed"] == 3
 
 
 async def test_a_database_tells_its_size(store):

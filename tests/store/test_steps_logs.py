@@ -5,6 +5,8 @@ from msgspec.structs import replace
 
 from daybell.core.execution import LAST, Line, LogPart, NewLogPart, join_lines, line_text, lines_of
 from daybell.core.ids import mint
+from daybell.core.limits import PAGE_BYTES_MAX
+from daybell.core.logs import FoundPart, LogPlace
 from daybell.core.views import Retention
 from daybell.errors import UsageError
 from tests.builders import LEASE, TENANT, add_tenants, apply, claim, death, enqueued, retry, success
@@ -128,8 +130,58 @@ async def test_logs_of_other_tenants_and_of_nobody_are_empty(store, clock):
 
     assert await store.catalog.read_log("acme", hands.one.id) == []
     assert await store.catalog.read_log(TENANT, mint()) == []
+    assert (await store.catalog.read_logs("acme", [hands.one.id])).items == ()
     with pytest.raises(UsageError):
         await store.catalog.read_log(TENANT, hands.one.id, limit=0)
+
+
+async def test_logs_of_several_executions_are_read_in_their_order(store, clock):
+    ids = await enqueued(store, 4)
+    hands = await claim(store, 4)
+    one, other, third, _ = hands.executions
+    parts = [a_part(other, "o2", 2), a_part(other, "o1"), a_part(one, "n"), a_part(third, "t")]
+    await store.queue.write_log(TENANT, worker=hands.worker, parts=[*parts, parts[0]])
+    ends = [retry(other, delay=0.0), success(one), death(third)]
+    await apply(store, hands, *(replace(end, log="end") for end in ends))
+
+    async def read(*which, start=None):
+        page = await store.catalog.read_logs(TENANT, [ids[n] for n in which], start=start)
+        assert page.next_cursor is None
+        return page.items
+
+    own = [LogPart(1, 1, "o1"), LogPart(1, 2, "o2"), LogPart(1, LAST, "end")]
+    of_other = tuple(FoundPart(other.id, part) for part in own)
+    of_one = tuple(FoundPart(one.id, LogPart(1, *of)) for of in ((1, "n"), (LAST, "end")))
+    of_third = tuple(FoundPart(third.id, LogPart(1, *of)) for of in ((1, "t"), (LAST, "end")))
+    assert await read(3) == ()
+    assert await read(1, 3, 0, 2) == of_other + of_one + of_third
+    assert await read(2, 0, 1) == of_third + of_one + of_other
+    assert await read(1, 0, start=LogPlace(other.id, 1, 2)) == of_other[1:] + of_one
+    assert await read(0, start=LogPlace(other.id, 1, 2)) == of_one
+
+
+async def test_a_page_of_logs_ends_at_its_bytes(store, clock):
+    ids = await enqueued(store, 2)
+    hands = await claim(store, 2)
+    text = "é" * (PAGE_BYTES_MAX // 6)  # two bytes each: two of them fit into a page
+    parts = [a_part(one, text, n) for one in hands.executions for n in range(1, 4)]
+    for part in parts:
+        await store.queue.write_log(TENANT, worker=hands.worker, parts=[part])
+
+    found, cursor = [], None
+    while True:
+        start = cursor and LogPlace.parse(cursor)
+        rest = ids[ids.index(start.execution) :] if start else ids
+        page = await store.catalog.read_logs(TENANT, rest, start=start)
+        new = [(one.execution, one.part.number) for one in page.items]
+        found += new[1:] if cursor else new
+        if page.next_cursor is None:
+            break
+        assert len(new) == 2
+        cursor = page.next_cursor
+    assert found == [(part.id, part.number) for part in parts]
+    with pytest.raises(UsageError):
+        await store.catalog.read_logs(TENANT, ids * 501)
 
 
 async def test_logs_go_when_they_are_old(store, clock):

@@ -210,6 +210,19 @@ async def test_a_claim_takes_a_job_from_queued_to_running(store):
     assert looks["resize"].unfinished == {State.QUEUED, State.RUNNING}
 
 
+async def test_current_versions_of_jobs_are_found_by_their_names(store):
+    await store.catalog.define_jobs(TENANT, [a_job("a"), a_job("b"), a_job("c")])
+    await store.catalog.define_jobs(TENANT, [a_job("a", timeout=5.0)])
+    await store.catalog.delete_job(TENANT, "b")
+
+    found = await store.catalog.get_jobs(TENANT, ["a", "b", "nothing", "a"])
+
+    assert found == {"a": await store.catalog.get_job(TENANT, "a")}
+    assert await store.catalog.get_jobs(TENANT, []) == {}
+    with pytest.raises(UsageError):
+        await store.catalog.get_jobs(TENANT, [f"job-{n}" for n in range(1001)])
+
+
 async def test_ids_of_jobs_are_found_by_their_names(store):
     made = await store.catalog.define_jobs(TENANT, [a_job("a"), a_job("b"), a_job("c")])
     await store.catalog.define_jobs(TENANT, [a_job("a", timeout=5.0)])

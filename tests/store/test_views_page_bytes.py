@@ -3,6 +3,7 @@
 import pytest
 
 from daybell.core.execution import LEFT_OUT
+from daybell.core.job import TEMPLATES
 from daybell.core.limits import LIST_VALUE_BYTES_MAX, PAGE_BYTES_MAX
 from daybell.core.views import ExecutionFilter
 from tests.builders import (
@@ -33,7 +34,9 @@ async def fill_versions(store):
 
 async def fill_templates(store):
     for n in range(10):
-        await store.admin.set_template(TENANT, a_template(f"t-{n}", description="a" * 1_000_000))
+        await store.admin.put_record(
+            TENANT, TEMPLATES, a_template(f"t-{n}", description="a" * 1_000_000)
+        )
 
 
 async def fill_events(store):
@@ -61,7 +64,7 @@ LISTS = {
     ),
     "templates": (
         fill_templates,
-        lambda s, **at: s.admin.list_templates(TENANT, **at),
+        lambda s, **at: s.admin.list_records(TENANT, TEMPLATES, **at),
         10,
         1_000_000,
     ),

@@ -16,7 +16,18 @@ from daybell.core.limits import LIST_VALUE_BYTES_MAX, PAGE_BYTES_MAX, SCAN_ITEMS
 from daybell.core.views import Content, ExecutionFilter
 from daybell.errors import UsageError
 from daybell.store.scope import ScopedStore
-from tests.builders import TENANT, an_execution, apply, claimed, dead, death, defined, finished
+from tests.builders import (
+    TENANT,
+    an_execution,
+    apply,
+    claimed,
+    dead,
+    death,
+    defined,
+    enqueued,
+    finished,
+    success,
+)
 
 SCALARS = (
     st.none()
@@ -253,6 +264,19 @@ async def test_the_executions_of_several_workers_are_found(store):
     where = by(workers=frozenset(one.worker for one in hands[:2]))
 
     assert await ids_of(store, where) == [hands[1].one.id, hands[0].one.id]
+
+
+async def test_executions_are_found_that_had_not_ended_at_a_time(store, clock):
+    await defined(store, "resize")
+    await finished(store)
+    await clock.advance(90_000)  # another day of history
+    now = clock.now()
+    hands = await claimed(store)
+    await apply(store, hands, success(hands.one))
+    (waiting,) = await enqueued(store)
+
+    assert await ids_of(store, by(active_since=now)) == [waiting, hands.one.id]
+    assert await ids_of(store, by(active_since=clock.now() + 1)) == [waiting]
 
 
 async def test_a_page_reads_a_bounded_number_and_its_cursor_goes_on(store):

@@ -187,6 +187,29 @@ async def test_a_renewal_returns_an_unheard_one_as_cancelled_if_that_was_asked_f
     assert await states(store, [hands.one.id]) == [State.CANCELLED]
 
 
+async def test_many_idle_workers_are_renewed_in_one_write(store, clock):
+    idle, draining, dead = [await registered(store, lease=10) for _ in range(3)]
+    busy = await claimed(store)
+    foreign = await registered(store, lease=10)
+    await store.queue.drain(TENANT, draining)
+    await store.queue.retire(TENANT, dead)
+    before = {one.id: one.lease_until for one in await store.catalog.list_workers(TENANT)}
+    await clock.advance(5)
+
+    asked = [idle, draining, dead, busy.worker, mint()]
+    found = await store.queue.renew_idle(TENANT, workers=asked, lease=30.0)
+
+    assert found.keys() == {idle, draining}
+    assert {one.lease_until for one in found.values()} == {clock.now() + 30}
+    assert found[idle].state is WorkerState.LIVE
+    assert found[draining].state is WorkerState.DRAINING
+    after = {one.id: one.lease_until for one in await store.catalog.list_workers(TENANT)}
+    assert after[idle] == clock.now() + 30
+    assert {id: after[id] for id in (busy.worker, foreign)} == {
+        id: before[id] for id in (busy.worker, foreign)
+    }
+
+
 async def test_leases_that_are_unknown_here_do_no_harm(store):
     hands = await claimed(store)
 

@@ -11,6 +11,7 @@ import pytest
 WITHOUT = """
 import sys
 away = ["asyncpg", "uvloop", "cryptography", "apprise", "holidays", "pyarrow"]
+away += ["opentelemetry", "sentry_sdk", "faststream"]
 sys.modules.update(dict.fromkeys(away))
 """
 DAYBELL = WITHOUT + "from daybell.cli import main\nmain()\n"
@@ -72,6 +73,22 @@ def test_a_missing_extra_is_named_with_the_command_to_type(folder, case):
     said = ended.stderr.splitlines()
     assert len(said) == 1, ended.stderr
     assert said[0].endswith(f"this needs daybell[{extra}]; run: pip install 'daybell[{extra}]'")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "extra"),
+    [("DAYBELL_TRACES", "otlp", "otel"), ("DAYBELL_SENTRY_DSN", "https://k@127.0.0.1/1", "sentry")],
+)
+def test_a_setting_that_needs_an_extra_names_it(folder, monkeypatch, variable, value, extra):
+    monkeypatch.setenv(variable, value)
+
+    ended = run(folder, DAYBELL, "scheduler")
+
+    assert ended.returncode == 2, ended.stderr
+    assert (
+        ended.stderr.endswith(f"pip install 'daybell[{extra}]'\n")
+        and len(ended.stderr.splitlines()) == 1
+    )
 
 
 @pytest.mark.parametrize("command", ["doctor", "jobs list", "executions list", "dev --help"])

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from daybell import App, Context, Retry, cron
-from daybell.client import schedules as room
+from daybell.client.backfill import backfill
 from daybell.core.execution import State
 from daybell.testing import Bench
 
@@ -95,7 +95,7 @@ async def test_nodes_of_a_backfilled_run_know_their_tick_and_their_run(app: App,
         extract.node()
     client = await app.open()
 
-    await room.backfill(client, "etl", "2029-12-30T00:00Z", "2029-12-31T00:00Z")
+    await backfill(client, "etl", "2029-12-30T00:00Z", "2029-12-31T00:00Z")
     await bench.run_due(etl)
 
     (run,) = [one for one in bench.executions(etl) if one.node is None]

@@ -7,15 +7,20 @@ import {
   useMutation,
   useQuery,
 } from "@tanstack/react-query";
+import { useEffect } from "react";
 import { isFrozen, live } from "./live.ts";
 import type { components, paths } from "./schema.ts";
 import { session } from "./session.ts";
+import { useStore } from "./store.ts";
 import { toast } from "./toast.ts";
+import { follow, streamed, topicOf } from "./topics.ts";
 
 type Schemas = components["schemas"];
+export type Alert = Schemas["Alert"];
 export type BulkCounts = Schemas["Counts"];
 export type Execution = Schemas["Execution"];
 export type ExecutionDetail = Schemas["ExecutionDetail"];
+export type Incident = Schemas["Incident"];
 export type Job = Schemas["Job"];
 export type JobVersion = Schemas["ListedVersion"];
 export type LogLine = Schemas["LogLine"];
@@ -152,16 +157,26 @@ export const queries = new QueryClient({
 const poll = (every: number | false) => () =>
   every === false || isFrozen() || document.hidden ? (false as const) : every;
 
-/** One answer, asked for again while the page is looked at. */
+/** The stream keeps this answer current, if it can; tells whether it does now. */
+function useTopic(topic: string | null, queryKey: readonly unknown[], isList: boolean) {
+  const isStreamed = useStore(streamed).has(topic ?? "");
+  useEffect(() => (topic === null ? undefined : follow(topic, queryKey, isList)), [topic, isList]);
+  return isStreamed;
+}
+
+/** One answer: from the stream, or asked for again while the page is looked at. */
 export function useGet<P extends PathOf<"get">>(
   path: P,
-  options: Omit<Options<"get", P>, "body" | "signal"> & { every?: number | false; on?: boolean } = {},
+  options: Omit<Options<"get", P>, "body" | "signal"> & { every?: number | false; on?: boolean; live?: boolean } = {},
 ) {
-  const { every = POLL_MS, on = true, ...rest } = options;
+  const { every = POLL_MS, on = true, live = false, ...rest } = options;
+  const queryKey = [path, rest.path ?? null, rest.query ?? null] as const;
+  const topic = live && on && every !== false ? topicOf(address(path as string, rest.path, rest.query as object)) : null;
+  const isStreamed = useTopic(topic, queryKey, false);
   return useQuery({
-    queryKey: [path, rest.path ?? null, rest.query ?? null],
+    queryKey,
     queryFn: ({ signal }) => call("get", path, { ...rest, signal } as Options<"get", P>),
-    refetchInterval: poll(every),
+    refetchInterval: poll(isStreamed ? false : every),
     enabled: on,
   });
 }
@@ -172,9 +187,12 @@ interface Page<T> {
 }
 
 /** A list by cursors. While more than its first page is loaded, it stays as it is. */
-export function useList<T>(path: PathOf<"get">, query: object = {}, on = true, values?: Record<string, string>) {
+export function useList<T>(path: PathOf<"get">, query: object = {}, on = true, values?: Record<string, string>, every: number | false = POLL_MS) {
+  const queryKey = [path, values ?? null, query, "list"];
+  const topic = on ? topicOf(address(path as string, values, { limit: 100, ...query })) : null;
+  const isStreamed = useTopic(topic, queryKey, true);
   const list = useInfiniteQuery({
-    queryKey: [path, values ?? null, query, "list"],
+    queryKey,
     queryFn: async ({ pageParam, signal }) =>
       (await send(
         "GET",
@@ -185,15 +203,16 @@ export function useList<T>(path: PathOf<"get">, query: object = {}, on = true, v
     initialPageParam: null as string | null,
     getNextPageParam: (last: Page<T>) => last.next_cursor,
     refetchInterval: (one) =>
-      (one.state.data?.pages.length ?? 0) > 1 ? false : poll(POLL_MS)(),
+      isStreamed || (one.state.data?.pages.length ?? 0) > 1 ? false : poll(every)(),
     enabled: on,
   });
   const rows = list.data?.pages.flatMap((page) => page.items) ?? [];
   const more = () => {
     if (list.hasNextPage && !list.isFetching) void list.fetchNextPage();
   };
-  const reset = () => queries.resetQueries({ queryKey: [path, values ?? null, query, "list"] });
-  return { ...list, rows, more, reset, isPaged: (list.data?.pages.length ?? 0) > 1 };
+  const reset = () => queries.resetQueries({ queryKey });
+  const read = list.data?.pages.length ?? 0;
+  return { ...list, rows, more, reset, read, isPaged: read > 1 };
 }
 
 /** A change: it says how it went, and all that is shown is asked for again. */
@@ -201,11 +220,15 @@ export function useChange<M extends Exclude<Method, "get">, P extends PathOf<M>>
   method: M,
   path: P,
   said?: (answer: Answer<M, P>) => string,
+  /** The operation that takes it back, with the same path and an empty body. */
+  undo?: PathOf<"post">,
 ) {
+  const back = (values?: Record<string, string>) =>
+    undo && (() => void send("POST", address(undo, values), {}).then(() => queries.invalidateQueries(), (error: Error) => toast(error.message, "bad")));
   return useMutation({
     mutationFn: (options: Options<M, P>) => call(method, path, options),
-    onSuccess: (answer) => {
-      if (said) toast(said(answer), "ok");
+    onSuccess: (answer, options) => {
+      if (said) toast(said(answer), "ok", back(options.path));
       void queries.invalidateQueries();
     },
     onError: (error) => toast(error.message, "bad"),

@@ -14,12 +14,16 @@ const WORDS: Record<BulkPath, [string, string, string]> = {
   "/dead-letters/discard": ["Discard dead letters?", "Discard them", "They leave the list and stay in the history."],
 };
 
+/** Executions of one request: so that the progress is seen, and no request is long. */
+const PART = 1000;
+
 /** Ask the server how many it is about, have that confirmed, and do it, part by part. */
 export function BulkDialog({ path, ids, q, onClose }: { path: BulkPath; ids?: string[]; q?: string; onClose: () => void }) {
   const [seen, setSeen] = useState<Pick<BulkCounts, "matched" | "at_least"> | null>(ids ? { matched: ids.length } : null);
   const [error, setError] = useState<Error | null>(null);
   const [done, setDone] = useState<number | null>(null);
   const body = ids ? { ids } : { filter: q ? { q } : {} };
+  const part = ids ? {} : { limit: PART };
   useEffect(() => {
     if (!ids) call("post", path, { body: { ...body, dry_run: true } }).then(setSeen, setError);
   }, [path, q]);
@@ -29,7 +33,7 @@ export function BulkDialog({ path, ids, q, onClose }: { path: BulkPath; ids?: st
     try {
       do {
         setDone(sums.matched ?? 0);
-        const answer = await call("post", path, { body: { ...body, ...(cursor && { cursor }) } });
+        const answer = await call("post", path, { body: { ...body, ...part, ...(cursor && { cursor }) } });
         for (const [name, value] of Object.entries(answer)) if (typeof value === "number") sums[name] = (sums[name] ?? 0) + value;
         cursor = answer.next_cursor;
       } while (cursor);

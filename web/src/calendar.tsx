@@ -1,15 +1,16 @@
-/** The calendar: fires by day and hour in any time zone, and the minutes in which many meet. */
+/** The calendar: fires by day and hour in any time zone, changes of the clock, and the minutes in which many meet. */
 
 import { useEffect, useMemo, useState } from "react";
 import { type Answer, useList } from "./api.ts";
-import { count, plural, short, useNow, ZONE } from "./format.ts";
+import { command, count, plural, useNow, ZONE } from "./format.ts";
 import { executionPath, jobPath, Link, useFilter } from "./router.tsx";
-import { Button, Card, Empty, Notice, Page, Pending, Status } from "./ui.tsx";
-import { ZoneField } from "./when.tsx";
+import { Button, Card, Dialog, Empty, Notice, Page, Pending, Status } from "./ui.tsx";
+import { type When, WhenFields, ZoneField } from "./when.tsx";
 
 type Entry = Answer<"get", "/schedules/upcoming">["items"][number];
 
-const DAY = 86_400_000;
+const HOUR = 3_600_000;
+const DAY = 24 * HOUR;
 const DAYS = 7;
 const TIMES_MAX = 300;
 const CROWD = 5;
@@ -24,6 +25,11 @@ interface Fire {
 }
 
 const STATE_OF = { fired: "succeeded", skipped: "skipped", missed: "failed", upcoming: "scheduled" } as const;
+
+const dayName = (day: string) => new Date(`${day}T12:00:00Z`).toLocaleDateString("en", { weekday: "short", day: "numeric", month: "short", timeZone: "UTC" });
+
+const wall = (at: number, zone: string) =>
+  new Date(at).toLocaleString("en", { timeZone: zone || "UTC", weekday: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
 
 interface Slot {
   day: string;
@@ -46,7 +52,26 @@ function useSlots(zone: string) {
   }, [zone]);
 }
 
+/** The hours of these days that the clock skips (0) or has twice (2). A change by half an hour is not seen. */
+function changesOf(slotOf: (at: number) => Slot, start: number, days: string[]) {
+  const seen = new Map<string, number>();
+  for (let at = start - DAY; at < start + (DAYS + 1) * DAY; at += HOUR) {
+    const { day, hour } = slotOf(at);
+    const key = `${day} ${hour}`;
+    seen.set(key, (seen.get(key) ?? 0) + 1);
+  }
+  const found = new Map<string, number>();
+  for (const day of days)
+    for (let hour = 0; hour < 24; hour++) {
+      const times = seen.get(`${day} ${hour}`) ?? 0;
+      if (times !== 1) found.set(`${day} ${hour}`, times);
+    }
+  return found;
+}
+
 export default function CalendarPage() {
+  const [isTrying, setTrying] = useState(false);
+  const [tried, setTried] = useState<When>({ mode: "cron", text: "0 9 * * mon-fri", tz: ZONE });
   const [zone, setZone] = useFilter("tz", ZONE);
   const [offset, setOffset] = useFilter("week", "0");
   const [picked, setPicked] = useState<Slot | null>(null);
@@ -71,43 +96,64 @@ export default function CalendarPage() {
     cells.set(key, [...(cells.get(key) ?? []), fire]);
   }
   const days = [...new Set(Array.from({ length: DAYS * 4 }, (_, at) => slotOf(start + at * (DAY / 4)).day))].slice(0, DAYS);
+  const changes = useMemo(() => changesOf(slotOf, start, days), [slotOf, start, days.join()]);
   const most = Math.max(1, ...[...cells.values()].map((one) => one.length));
   const minutes = new Map<number, Set<string>>();
   for (const fire of coming) {
     const minute = Math.floor(fire.at / 60_000) * 60_000;
     minutes.set(minute, (minutes.get(minute) ?? new Set()).add(fire.job));
   }
-  const crowded = [...minutes].filter(([, names]) => names.size >= CROWD).sort((a, b) => b[1].size - a[1].size).slice(0, 4);
+  // The same jobs meet day after day: one notice for all of their minutes.
+  const crowds = new Map<string, number[]>();
+  for (const [minute, names] of minutes)
+    if (names.size >= CROWD) {
+      const key = [...names].sort().join(", ");
+      crowds.set(key, [...(crowds.get(key) ?? []), minute]);
+    }
+  const crowded = [...crowds].sort((a, b) => b[0].split(", ").length - a[0].split(", ").length).slice(0, 3);
   const shown = picked ? (cells.get(`${picked.day} ${picked.hour}`) ?? []).sort((a, b) => a.at - b.at) : [];
   const nowSlot = slotOf(now);
   return (
-    <Page title="Calendar" cli={`daybell schedules preview --tz ${zone}`}
+    <Page title="Calendar" cli={command("export", { what: "ticks", since: "7d" })}
       actions={<>
+        <Button onClick={() => setTrying(true)}>Try a schedule</Button>
         <Button onClick={() => setOffset(String(week - 1))}>Earlier</Button>
         <Button pressed={week === 0} onClick={() => setOffset("0")}>This week</Button>
         <Button onClick={() => setOffset(String(week + 1))}>Later</Button>
       </>}>
-      <div className="toolbar calendar-zone"><ZoneField value={zone} onChange={setZone} /></div>
+      {isTrying && <Dialog title="Try a schedule: nothing is stored" wide onClose={() => setTrying(false)}><WhenFields when={tried} isNew={false} onChange={setTried} /></Dialog>}
+      {[...changes].map(([key, times]) => {
+        const [day = "", hour = ""] = key.split(" ");
+        const from = `${hour.padStart(2, "0")}:00`;
+        return <Notice key={key} tone="warn"><b>The clocks change on {dayName(day)}</b>: the hour from {from} in {zone} {times ? "comes twice" : "does not exist"}. The dst option of a schedule decides about its times in it.</Notice>;
+      })}
+      <div className="toolbar calendar-zone"><ZoneField value={zone} onChange={setZone} /><span className="small faint">A number is how many times fire in the hour; press it to see them.</span></div>
       {list.isPending ? <Pending error={list.error} lines={8} /> : !list.rows.length ? (
         <Card><Empty icon="calendar" title="Nothing fires in these days" command={'daybell jobs create disk --every 1h --command "df -h ."'} /></Card>
       ) : (
         <>
-          {crowded.map(([minute, names]) => <Notice key={minute} tone="warn">{plural(names.size, "job")} fire in the minute of {short(new Date(minute).toISOString())}: {[...names].slice(0, 6).join(", ")}. A jitter spreads them.</Notice>)}
+          {crowded.map(([names, at]) => (
+            <Notice key={names} tone="warn">
+              <b>{plural(names.split(", ").length, "job")} fire in the same minute</b> at {at.slice(0, 7).map((minute) => wall(minute, zone)).join(", ")}{at.length > 7 && ` and ${plural(at.length - 7, "more time")}`}: {names.split(", ").slice(0, 6).join(", ")}{names.split(", ").length > 6 && ", …"}. A jitter spreads them.
+            </Notice>
+          ))}
           <Card flush>
             <div className="calendar" role="region" aria-label="Fires by day and hour" tabIndex={0}>
               <div className="calendar-row calendar-head"><span />{Array.from({ length: 24 }, (_, hour) => <span key={hour} className="num">{String(hour).padStart(2, "0")}</span>)}</div>
               {days.map((day) => (
                 <div key={day} className="calendar-row">
-                  <span className="num small">{new Date(`${day}T12:00:00Z`).toLocaleDateString("en", { weekday: "short", day: "numeric", month: "short", timeZone: "UTC" })}</span>
+                  <span className="num small">{dayName(day)}</span>
                   {Array.from({ length: 24 }, (_, hour) => {
                     const here = cells.get(`${day} ${hour}`) ?? [];
                     const bad = here.filter((fire) => fire.decision === "missed").length;
                     const isNow = nowSlot.day === day && nowSlot.hour === hour;
-                    const text = `${day} ${hour}:00, ${plural(here.length, "time")}${bad ? `, ${bad} missed` : ""}`;
+                    const change = changes.get(`${day} ${hour}`);
+                    const said = change === undefined ? "" : change ? ", this hour comes twice" : ", this hour does not exist";
+                    const text = `${day} ${hour}:00, ${plural(here.length, "time")}${bad ? `, ${bad} missed` : ""}${said}`;
                     return (
-                      <button key={hour} type="button" className="calendar-cell" data-now={isNow} data-bad={bad > 0} aria-label={text} title={text} aria-pressed={picked?.day === day && picked.hour === hour}
+                      <button key={hour} type="button" className="calendar-cell" data-now={isNow} data-bad={bad > 0} data-clock={change === undefined ? undefined : change ? "twice" : "none"} aria-label={text} title={text} aria-pressed={picked?.day === day && picked.hour === hour}
                         onClick={() => setPicked({ day, hour })} style={{ "--heat": here.length ? 0.15 + 0.7 * (here.length / most) : 0 } as React.CSSProperties}>
-                        {here.length > 0 && count(here.length)}
+                        {here.length > 0 ? count(here.length) : change === undefined ? "" : change ? "×2" : "–"}
                       </button>
                     );
                   })}

@@ -21,7 +21,12 @@ interface ChartProps {
   onZoom?: (from: number, to: number) => void;
 }
 
-const HEIGHT = 150;
+const HEIGHT = 140;
+/** A value between two gaps has no line: it is drawn as a point. */
+const ALONE: uPlot.Series.Points.Filter = (self, series) => {
+  const values = self.data[series] ?? [];
+  return [...values.keys()].filter((at) => values[at] != null && values[at - 1] == null && values[at + 1] == null);
+};
 
 export default function Chart({ label, times, lines, kind = "lines", isDuration, onZoom }: ChartProps) {
   const box = useRef<HTMLDivElement>(null);
@@ -53,8 +58,10 @@ export default function Chart({ label, times, lines, kind = "lines", isDuration,
         series: [
           { value: (_, at) => (at === null ? "" : new Date(at * 1000).toLocaleTimeString("en", { hourCycle: "h23" })) },
           ...lines.map((line, at): uPlot.Series => ({
-            label: line.name, stroke: colors[at], width: 1.5, points: { show: false },
-            ...(kind === "bars" ? { paths: bars, fill: colors[at], width: 0 } : {}),
+            label: line.name, stroke: colors[at], width: 1.5,
+            ...(kind === "bars"
+              ? { paths: bars, fill: colors[at], width: 0, points: { show: false } }
+              : { points: { show: true, filter: ALONE, size: 5, fill: colors[at] } }),
             value: (_, value) => (value === null || value === undefined ? "–" : format(value)),
           })),
         ],

@@ -1,14 +1,16 @@
 /** Dead letters: by job and error, with what can be done about all of a kind. */
 
 import { useState } from "react";
-import { type Execution, useGet, useList } from "./api.ts";
+import { call, type Execution, useGet, useList } from "./api.ts";
 import { BulkDialog, type BulkPath } from "./bulk.tsx";
-import { count, plural, shortId } from "./format.ts";
+import { command, count, plural, shortId } from "./format.ts";
 import { errorOf } from "./overview.tsx";
 import { QueryBar } from "./query.tsx";
 import { executionPath, Link, useFilter } from "./router.tsx";
+import { Spark } from "./series.tsx";
 import { useCan } from "./session.ts";
-import { brief, Button, Card, type Column, Empty, Listing, Notice, Page, Time } from "./ui.tsx";
+import { toast } from "./toast.ts";
+import { brief, Button, Card, type Column, download, Empty, Listing, Notice, Page, Time } from "./ui.tsx";
 
 const columns: Column<Execution>[] = [
   { name: "Job", width: "minmax(90px, 1fr)", cell: (one) => <Link className="strong cut" href={executionPath(one.execution_id)}>{one.job}</Link> },
@@ -22,7 +24,7 @@ const columns: Column<Execution>[] = [
 export default function DeadLettersPage() {
   const [q, setQ] = useFilter("q");
   const list = useList<Execution>("/dead-letters", { q });
-  const groups = useGet("/dead-letters/groups", { query: { limit: 20, ...(q && { q }) }, every: 6000 });
+  const groups = useGet("/dead-letters/groups", { query: { limit: 20, ...(q && { q }) }, every: 6000, live: true });
   const [asks, setAsks] = useState<{ path: BulkPath; q?: string; ids?: string[] } | null>(null);
   const [selected, setSelected] = useState<ReadonlySet<string>>(new Set());
   const can = useCan();
@@ -39,21 +41,22 @@ export default function DeadLettersPage() {
   );
   const kinds = groups.data?.items ?? [];
   return (
-    <Page title="Dead letters" cli={q ? `daybell dead-letters list --q '${q}'` : "daybell dead-letters list"}
-      actions={list.rows.length > 0 && <><Export rows={list.rows} />{verbs({ q })}</>}>
+    <Page title="Dead letters" cli={command("dead-letters list", { q })}
+      actions={list.rows.length > 0 && <><Export q={q} />{verbs({ q })}</>}>
       <QueryBar value={q} onChange={setQ} wrong={list.error?.message} />
       {kinds.length > 0 && (
         <Card title="By job and error" flush>
           <ul className="list">
             {kinds.map((one) => (
-              <li key={`${one.job} ${one.fingerprint} ${one.error}`} className="wrap">
+              <li key={`${one.job} ${one.fingerprint} ${one.error}`} className="dead-group">
                 <span className="badge bad">{count(one.count)}</span>
-                <span className="grow">
-                  <Link className="strong" href={executionPath(one.execution_id)}>{one.job}</Link> <span className="tone-bad small">{one.error}</span>
-                  <span className="cut muted small block">{one.message}</span>
+                <span className="group-name">
+                  <span className="row"><Link className="strong cut" href={executionPath(one.execution_id)} title={one.job}>{one.job}</Link><span className="tone-bad small cut">{one.error}</span></span>
+                  <span className="cut muted small block" title={one.message}>{one.message}</span>
                 </span>
-                <span className="small muted">first <Time at={one.first_seen} />, last <Time at={one.last_seen} /></span>
-                {one.q && <span className="row"><Button size="small" kind="quiet" onClick={() => setQ(one.q ?? "")}>Show</Button>{verbs({ q: one.q })}</span>}
+                <span className="group-trend"><Spark metric="dead" job={one.job} since="24h" bad /></span>
+                <span className="group-seen small muted"><span>first <Time at={one.first_seen} /></span><span>last <Time at={one.last_seen} /></span></span>
+                <span className="group-actions row">{one.q && <><Button size="small" kind="quiet" onClick={() => setQ(one.q ?? "")}>Show</Button>{verbs({ q: one.q })}</>}</span>
               </li>
             ))}
           </ul>
@@ -67,7 +70,7 @@ export default function DeadLettersPage() {
           </span>
         </Notice>
       )}
-      <Listing label="Dead letters" list={list} columns={columns} keyOf={(one) => one.execution_id} href={(one) => executionPath(one.execution_id)}
+      <Listing key={q} label="Dead letters" list={list} columns={columns} keyOf={(one) => one.execution_id} href={(one) => executionPath(one.execution_id)}
         selected={selected} onSelect={can("discard") ? toggle : undefined}
         empty={q ? <Empty icon="search" title="No dead letter matches"><Button size="small" onClick={() => setQ("")}>Clear the query</Button></Empty> : <Empty icon="check" title="No dead letters" command="daybell dead-letters list">An execution that runs out of retries is kept here until you retry or discard it.</Empty>} />
       {asks && <BulkDialog {...asks} onClose={() => { setAsks(null); setSelected(new Set()); }} />}
@@ -75,13 +78,27 @@ export default function DeadLettersPage() {
   );
 }
 
-function Export({ rows }: { rows: Execution[] }) {
-  const save = () => {
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([rows.map((one) => JSON.stringify(one)).join("\n")], { type: "application/x-ndjson" }));
-    link.download = "dead-letters.ndjson";
-    link.click();
-    URL.revokeObjectURL(link.href);
+const EXPORTED_MAX = 10_000;
+
+/** All that match, page by page, as lines of JSON. */
+function Export({ q }: { q: string }) {
+  const [isBusy, setBusy] = useState(false);
+  const save = async () => {
+    setBusy(true);
+    const lines: string[] = [];
+    try {
+      let cursor: string | null | undefined;
+      do {
+        const page = await call("get", "/dead-letters", { query: { limit: 500, ...(q && { q }), ...(cursor && { cursor }) } });
+        lines.push(...page.items.map((one) => JSON.stringify(one)));
+        cursor = page.next_cursor;
+      } while (cursor && lines.length < EXPORTED_MAX);
+      if (cursor) toast(`The first ${count(lines.length)} are in the file; daybell export writes all`, "bad");
+      download("dead-letters.ndjson", "application/x-ndjson", lines.join("\n"));
+    } catch (error) {
+      toast((error as Error).message, "bad");
+    }
+    setBusy(false);
   };
-  return <Button size="small" icon="download" onClick={save}>Export</Button>;
+  return <Button size="small" icon="download" disabled={isBusy} onClick={() => void save()}>Export</Button>;
 }

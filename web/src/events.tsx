@@ -2,7 +2,7 @@
 
 import { useState } from "react";
 import { type Answer, useChange, useList } from "./api.ts";
-import { readJson } from "./execution.tsx";
+import { readJson } from "./format.ts";
 import { plural } from "./format.ts";
 import { executionPath, Link } from "./router.tsx";
 import { useCan } from "./session.ts";
@@ -16,7 +16,7 @@ export default function EventsPage() {
   const [isNew, setNew] = useState(false);
   const [shown, setShown] = useState<Event | null>(null);
   const columns: Column<Event>[] = [
-    { name: "Type", width: "minmax(120px, 1fr)", cell: (one) => <button type="button" className="button quiet small strong cut" onClick={() => setShown(one)}>{one.type}</button> },
+    { name: "Type", width: "minmax(120px, 1fr)", cell: (one) => <button type="button" className="button link cut" onClick={() => setShown(one)}>{one.type}</button> },
     { name: "Data", width: "minmax(120px, 3fr)", cell: (one) => <span className="cut mono small muted">{brief(one.data)}</span> },
     { name: "Source", width: "minmax(80px, 1fr)", from: 900, cell: (one) => <span className="cut muted">{one.source}</span> },
     { name: "For", width: "100px", from: 700, cell: (one) => (one.execution_id ? <Link className="mono small" href={executionPath(one.execution_id)}>{one.execution_id.slice(-8)}</Link> : <span className="faint">all</span>) },
@@ -35,7 +35,10 @@ export default function EventsPage() {
 function Publish({ onClose }: { onClose: () => void }) {
   const [type, setType] = useState("");
   const [text, setText] = useState("");
-  const publish = useChange("post", "/events", (answer) => `Published; ${plural(answer.resumed, "execution")} waited for it`);
+  const publish = useChange("post", "/events", (answer) => {
+    const resumed = ("items" in answer ? answer.items : [answer]).reduce((sum, one) => sum + one.resumed, 0);
+    return `Published; ${plural(resumed, "execution")} waited for it`;
+  });
   const data = readJson(text);
   return (
     <Dialog title="Publish an event" submit="Publish" busy={publish.isPending} disabled={!type.trim() || data.wrong} onClose={onClose}

@@ -1,19 +1,19 @@
 /** One execution: where its time went, what it was given, said and returned, and what can be done. */
 
 import { lazy, Suspense, useState } from "react";
-import { type Execution, type ExecutionDetail, queries, type Remedy, send, useChange, useGet, useList } from "./api.ts";
-import { columns } from "./executions.tsx";
-import { clock, count, duration, exact, seconds, short, useNow } from "./format.ts";
+import { type Execution, type ExecutionDetail, type RunNode, useChange, useGet, useList } from "./api.ts";
+import { ArgsFields, useArgs } from "./args.tsx";
+import { usual as columns } from "./executions.tsx";
+import { clock, command, count, duration, exact, readJson, seconds, short, useNow } from "./format.ts";
 import { LogView } from "./log.tsx";
 import { errorOf } from "./overview.tsx";
-import { executionPath, jobPath, Link, navigate, searchPath, useAddress } from "./router.tsx";
-import { session, useCan } from "./session.ts";
-import { useStore } from "./store.ts";
+import { executionPath, jobPath, Link, navigate, searchPath, useFilter } from "./router.tsx";
+import { useCan } from "./session.ts";
 import { TimelineBar } from "./timeline.tsx";
-import { toast } from "./toast.ts";
 import {
-  brief, Button, Card, Command, Confirm, Copy, Dialog, Empty, Fact, Field, Listing, Notice, Page, Pending, Skeleton, Status, Tabs, Time, Tree,
+  brief, Button, Card, Confirm, Copy, Dialog, Empty, Fact, Field, Listing, Notice, Page, Pending, Skeleton, Status, Tabs, Time, Told, Tree,
 } from "./ui.tsx";
+import { Remedies } from "./why.tsx";
 
 const RunView = lazy(() => import("./run.tsx"));
 const APPROVAL = "daybell.approval.";
@@ -22,7 +22,7 @@ const HAVE_BUTTONS = /\/(approve|signal|cancel)$/;
 
 export default function ExecutionPage({ id, tab }: { id: string; tab: string }) {
   const [every, setEvery] = useState<number | false>(2000);
-  const found = useGet("/executions/{id}", { path: { id }, every });
+  const found = useGet("/executions/{id}", { path: { id }, every, live: true });
   const one = found.data;
   const isOver = one?.finished_at != null;
   if (isOver && every) setEvery(false);
@@ -40,11 +40,12 @@ export default function ExecutionPage({ id, tab }: { id: string; tab: string }) 
   if (!one.workflow) tabs.push(["Log", `${base}/log`]);
   tabs.push(["History", `${base}/history`]);
   if (one.workflow) tabs.push(["Nodes", `${base}/nodes`]);
+  tabs.push(["Compare", `${base}/compare`]);
   const names: Record<string, string> = { "": "Details", graph: "Graph", chart: "Chart", steps: "Steps", log: "Log", history: "History", nodes: "Nodes", compare: "Compare" };
   return (
     <Page
       crumbs={[["Executions", "/executions"], [one.job, jobPath(one.job)]]}
-      cli={`daybell executions show ${id}`}
+      cli={command({ log: "executions logs" }[tab] ?? "executions show", {}, id)}
       title={
         <div className="row wrap">
           <h1 className="cut">{one.job}{one.node && <span className="muted"> · {one.node}</span>}</h1>
@@ -82,6 +83,11 @@ function Actions({ one }: { one: ExecutionDetail }) {
     retry.mutate({ path, body: one.status === "succeeded" || one.is_discarded ? { force: true } : {} }, {
       onSuccess: (answer) => navigate(executionPath(answer.execution_id)),
     });
+  // Of a mapped node, all items run again.
+  const again = (run: string, node: string) =>
+    retry.mutate({ path: { id: run }, body: { from: node.split("[")[0], force: true } }, {
+      onSuccess: (answer) => navigate(`${executionPath(answer.execution_id)}/graph`),
+    });
   return (
     <>
       {!isOver && can("cancel") && <Button icon="slash" kind="danger" onClick={() => setAsks("cancel")}>Cancel</Button>}
@@ -90,6 +96,7 @@ function Actions({ one }: { one: ExecutionDetail }) {
           {one.status === "succeeded" ? "Run again" : "Retry"}
         </Button>
       )}
+      {one.node && one.workflow_id && isOver && can("retry") && <Button icon="retry" disabled={retry.isPending} onClick={() => again(one.workflow_id ?? "", one.node ?? "")}>Run again from here</Button>}
       {can("trigger") && !one.node && <Button icon="edit" onClick={() => setAsks("again")}>Run with other arguments</Button>}
       {asks === "cancel" && (
         <Confirm title={`Cancel ${one.job}?`} submit="Cancel it" busy={cancel.isPending} onClose={() => setAsks(null)}
@@ -103,49 +110,38 @@ function Actions({ one }: { one: ExecutionDetail }) {
 }
 
 function Again({ one, onClose }: { one: Execution; onClose: () => void }) {
-  const [text, setText] = useState(JSON.stringify(one.args ?? {}, null, 2));
+  const args = useArgs({ name: one.job, args: null }, (one.args ?? {}) as Record<string, unknown>);
   const trigger = useChange("post", "/jobs/{job}/trigger", () => "Triggered");
-  const args = readObject(text);
   const run = () =>
-    args && trigger.mutate({ path: { job: one.job }, body: { args } }, {
+    args.value && trigger.mutate({ path: { job: one.job }, body: { args: args.value } }, {
       onSuccess: (answer) => { onClose(); navigate(executionPath(answer.execution_id)); },
     });
   return (
-    <Dialog title={`Run ${one.job} with other arguments`} submit="Run" busy={trigger.isPending} disabled={!args} onClose={onClose} onSubmit={run}>
-      <Field label="Arguments, as a JSON object" wrong={args ? trigger.error?.message : "This is not a JSON object."}>
-        {(id) => <textarea id={id} className="area" rows={12} spellCheck={false} value={text} onChange={(event) => setText(event.target.value)} />}
-      </Field>
+    <Dialog title={`Run ${one.job} with other arguments`} submit="Run" busy={trigger.isPending} disabled={!args.value} onClose={onClose} onSubmit={run}>
+      <ArgsFields args={args} />
+      {trigger.error && <Notice>{trigger.error.message}</Notice>}
     </Dialog>
   );
-}
-
-export function readObject(text: string): Record<string, unknown> | null {
-  try {
-    const value: unknown = JSON.parse(text);
-    return typeof value === "object" && value !== null && !Array.isArray(value) ? (value as Record<string, unknown>) : null;
-  } catch {
-    return null;
-  }
 }
 
 /** Why it does not run yet, or not go on; what waits for a person can be decided here. */
 function WhyNotice({ one }: { one: ExecutionDetail }) {
   const waits = one.finished_at === null && one.status !== "running";
-  const why = useGet("/executions/{id}/why", { path: { id: one.execution_id }, on: waits || (one.finished_at === null && one.workflow !== null), every: 3000 });
+  const why = useGet("/executions/{id}/why", { path: { id: one.execution_id }, on: waits || (one.finished_at === null && one.workflow !== null), every: 3000, live: true });
   const open = one.steps.filter((step) => step.kind === "wait" && step.status === "waiting");
   const inside = one.workflow?.nodes.flatMap((node) => node.waits) ?? [];
   if (one.finished_at !== null) return null;
   return (
     <>
-      {waits && why.data && (
+      {waits && why.data && !(open.length && why.data.code === "event") && (
         <Notice tone={why.data.lack ? "warn" : "wait"}>
-          <b>{why.data.code.replaceAll("_", " ")}</b>: {why.data.detail}
+          <b>{why.data.code.replaceAll("_", " ")}</b>: <Told text={why.data.detail} />
           {why.data.next_at && <> · goes on <Time at={why.data.next_at} /></>}
           {why.data.ahead !== null && <> · {count(why.data.ahead, why.data.at_least)} before it</>}
           {why.data.estimated_start && <> · starts about <Time at={why.data.estimated_start} /></>}
           {why.data.lack && !why.data.detail.includes(why.data.lack) && <div className="strong">{why.data.lack}</div>}
           {why.data.holders.map((one) => <div key={one.execution_id}>in its way: <Link className="strong" href={executionPath(one.execution_id)}>{one.job}</Link> <Status state={one.status} /></div>)}
-          <div className="row wrap remedies">{why.data.actions.filter((one) => !HAVE_BUTTONS.test(one.request?.path ?? "")).map((one) => <RemedyButton key={one.command} remedy={one} />)}</div>
+          <Remedies actions={why.data.actions.filter((one) => !HAVE_BUTTONS.test(one.request?.path ?? ""))} />
         </Notice>
       )}
       {open.map((step) => (
@@ -154,30 +150,6 @@ function WhyNotice({ one }: { one: ExecutionDetail }) {
       {inside.slice(0, 5).map((wait) => (
         <Decide key={`${wait.execution_id} ${wait.name}`} id={wait.execution_id} node={wait.node} name={wait.name} isApproval={wait.kind === "approval"} until={wait.until} />
       ))}
-    </>
-  );
-}
-
-/** What would help, as a button; as a command where only a person at a terminal can do it. */
-function RemedyButton({ remedy }: { remedy: Remedy }) {
-  const [asks, setAsks] = useState(false);
-  const mine = useStore(session);
-  const { request } = remedy;
-  if (!request || mine?.read_only || mine?.role === "viewer") return <Command text={remedy.command} />;
-  const run = async () => {
-    try {
-      await send(request.method, request.path, request.body ?? {});
-      toast(remedy.label);
-      void queries.invalidateQueries();
-    } catch (error) {
-      toast((error as Error).message, "bad");
-    }
-    setAsks(false);
-  };
-  return (
-    <>
-      <Button size="small" onClick={() => setAsks(true)}>{remedy.label}</Button>
-      {asks && <Confirm title={`${remedy.label}?`} submit={remedy.label} onClose={() => setAsks(false)} onConfirm={() => void run()}><Command text={remedy.command} /></Confirm>}
     </>
   );
 }
@@ -223,14 +195,6 @@ function Decide({ id, node, name, isApproval, until }: { id: string; node?: stri
   );
 }
 
-export function readJson(text: string): { value: unknown; wrong: boolean } {
-  try {
-    return { value: text.trim() ? JSON.parse(text) : null, wrong: false };
-  } catch {
-    return { value: null, wrong: true };
-  }
-}
-
 interface ErrorValue {
   type?: string;
   message?: string;
@@ -262,7 +226,7 @@ function Details({ one }: { one: ExecutionDetail }) {
           <Fact name="Queue"><Link href={searchPath({ queue: one.queue })}>{one.queue}</Link></Fact>
           <Fact name="Priority">{one.priority}</Fact>
           <Fact name="Version of the job"><Link href={`${jobPath(one.job)}/versions`}>{one.version}</Link></Fact>
-          <Fact name="Worker">{one.worker_id ? <Link className="mono small" href={searchPath({ worker: one.worker_id })}>{one.worker_id.slice(-8)}</Link> : "–"}</Fact>
+          <Fact name="Worker">{one.worker_id ? <WorkerName id={one.worker_id} /> : "–"}</Fact>
           <Fact name="Created"><Time at={one.created_at} as="short" /></Fact>
           {one.scheduled_for && <Fact name="Scheduled for"><Time at={one.scheduled_for} as="short" /></Fact>}
           <Fact name="Started"><Time at={one.started_at} as="short" /></Fact>
@@ -277,7 +241,35 @@ function Details({ one }: { one: ExecutionDetail }) {
         </dl>
       </Card>
       {one.attempts.length > 1 && <Attempts one={one} />}
+      {!one.workflow && <Children id={one.execution_id} />}
     </>
+  );
+}
+
+/** The name of a worker, if it is still known, and the end of its id: several may share a name. */
+function WorkerName({ id }: { id: string }) {
+  const workers = useGet("/workers", { query: { include_dead: true, limit: 500 }, every: false });
+  const name = workers.data?.items.find((one) => one.worker_id === id)?.name;
+  return <Link title={id} href={searchPath({ worker: id })}>{name} <span className="mono small faint">{id.slice(-8)}</span></Link>;
+}
+
+/** Executions that this one has started. */
+function Children({ id }: { id: string }) {
+  const found = useGet("/executions", { query: { workflow_id: id, limit: 20 }, every: 10_000 });
+  const all = found.data?.items ?? [];
+  if (!all.length) return null;
+  return (
+    <Card title="Started by it" flush>
+      <ul className="list">
+        {all.map((one) => (
+          <li key={one.execution_id}>
+            <Status state={one.status} bare />
+            <Link className="strong cut grow" href={executionPath(one.execution_id)}>{one.job}</Link>
+            <span className="small muted"><Time at={one.created_at} /></span>
+          </li>
+        ))}
+      </ul>
+    </Card>
   );
 }
 
@@ -356,24 +348,77 @@ function Nodes({ id }: { id: string }) {
 const COMPARED = ["status", "version", "queue", "priority", "attempt", "failures", "crashes", "args", "result", "error", "worker_id", "created_at", "started_at", "finished_at"] as const;
 
 function Compare({ one }: { one: ExecutionDetail }) {
-  const { query } = useAddress();
-  const other = useGet("/executions/{id}", { path: { id: query.get("with") ?? "" }, every: false });
+  const [id, setId] = useFilter("with");
+  const other = useGet("/executions/{id}", { path: { id }, every: false, on: id !== "" });
+  const recent = useGet("/executions", { query: { job: one.job, limit: 30 }, every: false });
+  const [showsAll, setShowsAll] = useState(false);
   const now = useNow();
-  if (!other.data) return <Pending error={other.error} />;
-  const both = [one, other.data];
-  const ran = both.map((each) => (each.started_at ? duration(seconds(each.started_at, each.finished_at ?? now)) : "–"));
+  const both = other.data && [one, other.data];
+  const ran = both?.map((each) => (each.started_at ? duration(seconds(each.started_at, each.finished_at ?? now)) : "–"));
+  const others = (recent.data?.items ?? []).filter((each) => each.execution_id !== one.execution_id);
   return (
-    <Card flush>
-      <table className="compare">
-        <thead><tr><th scope="col">Field</th>{both.map((each) => <th key={each.execution_id} scope="col"><Link className="mono" href={executionPath(each.execution_id)}>{each.execution_id.slice(-8)}</Link></th>)}</tr></thead>
-        <tbody>
-          <tr data-differs={ran[0] !== ran[1]}><th scope="row">ran</th>{ran.map((text, at) => <td key={at}>{text}</td>)}</tr>
-          {COMPARED.map((name) => {
-            const texts = both.map((each) => brief(each[name], 2000));
-            return <tr key={name} data-differs={texts[0] !== texts[1]}><th scope="row">{name.replaceAll("_", " ")}</th>{texts.map((text, at) => <td key={at} className="mono small">{text || "–"}</td>)}</tr>;
-          })}
-        </tbody>
-      </table>
-    </Card>
+    <>
+      <div className="toolbar">
+        <select className="select" aria-label="Compare with" value={id} onChange={(event) => setId(event.target.value)}>
+          <option value="">Compare with…</option>
+          {!others.some((each) => each.execution_id === id) && id && <option value={id}>{id.slice(-8)}</option>}
+          {others.map((each) => <option key={each.execution_id} value={each.execution_id}>{short(each.created_at)}, {each.status}</option>)}
+        </select>
+        <Button pressed={showsAll} onClick={() => setShowsAll(!showsAll)}>Equal fields too</Button>
+      </div>
+      {!both || !ran ? (id ? <Pending error={other.error} /> : <Card><Empty icon="executions" title="Choose the run to compare with" /></Card>) : (
+        <>
+          <Card flush>
+            <table className="compare">
+              <thead><tr><th scope="col">Field</th>{both.map((each) => <th key={each.execution_id} scope="col"><Link className="mono" href={executionPath(each.execution_id)}>{each.execution_id.slice(-8)}</Link></th>)}</tr></thead>
+              <tbody>
+                <tr data-differs={ran[0] !== ran[1]}><th scope="row">ran</th>{ran.map((text, at) => <td key={at}>{text}</td>)}</tr>
+                {COMPARED.map((name) => {
+                  const texts = both.map((each) => brief(each[name], 2000));
+                  if (texts[0] === texts[1] && !showsAll) return null;
+                  return <tr key={name} data-differs={texts[0] !== texts[1]}><th scope="row">{name.replaceAll("_", " ")}</th>{texts.map((text, at) => <td key={at} className="mono small">{text || "–"}</td>)}</tr>;
+                })}
+              </tbody>
+            </table>
+          </Card>
+          {one.workflow && other.data?.workflow && <CompareNodes a={one.workflow.nodes} b={other.data.workflow.nodes} />}
+        </>
+      )}
+    </>
+  );
+}
+
+interface NodePair {
+  name: string;
+  nodes: (RunNode | undefined)[];
+  lengths: (number | null)[];
+  change: number | null;
+}
+
+/** The nodes of two runs, those first whose time differs most. */
+function CompareNodes({ a, b }: { a: RunNode[]; b: RunNode[] }) {
+  const names = [...new Set([...a, ...b].map((node) => node.name))];
+  const known = [new Map(a.map((node) => [node.name, node])), new Map(b.map((node) => [node.name, node]))];
+  const rows = names.map((name): NodePair => {
+    const nodes = known.map((each) => each.get(name));
+    const lengths = nodes.map((node) => (node?.started_at && node.finished_at ? seconds(node.started_at, node.finished_at) : null));
+    const [from, to] = lengths;
+    return { name, nodes, lengths, change: from == null || to == null ? null : to - from };
+  });
+  const differs = (row: NodePair) => row.nodes[0]?.status !== row.nodes[1]?.status;
+  rows.sort((x, y) => Number(differs(y)) - Number(differs(x)) || Math.abs(y.change ?? 0) - Math.abs(x.change ?? 0));
+  const side = (row: NodePair, at: number) => {
+    const node = row.nodes[at];
+    return node ? <span className="row"><Status state={node.status} bare />{duration(row.lengths[at])}</span> : <span className="faint">not there</span>;
+  };
+  const list = { rows, isPending: false, error: null, refetch: () => undefined, more: () => undefined, reset: () => undefined, isPaged: false, read: 1, hasNextPage: false, isFetchingNextPage: false };
+  return (
+    <Listing label="Nodes of both runs" list={list} keyOf={(row) => row.name} empty={<Empty icon="workflows" title="Neither run has nodes" />}
+      columns={[
+        { name: "Node", width: "minmax(100px, 2fr)", cell: (row) => <span className={`cut ${differs(row) ? "strong tone-warn" : ""}`}>{row.name}</span> },
+        { name: "This run", width: "minmax(80px, 1fr)", cell: (row) => side(row, 0) },
+        { name: "The other", width: "minmax(80px, 1fr)", cell: (row) => side(row, 1) },
+        { name: "Change", width: "90px", right: true, cell: (row) => (row.change === null ? "" : <span className={row.change > 0 ? "tone-warn" : "tone-ok"}>{row.change > 0 ? "+" : "−"}{duration(Math.abs(row.change))}</span>) },
+      ]} />
   );
 }

@@ -4,6 +4,8 @@ import { useSyncExternalStore } from "react";
 import { serverNow } from "./live.ts";
 
 const LOCALE = /^[\w-]+$/.test(navigator.language) ? navigator.language : "en";
+// uPlot reads the language when it is imported, and an invalid one, such as en-US@posix, ends that.
+if (LOCALE !== navigator.language) Object.defineProperty(navigator, "language", { value: LOCALE });
 export const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
 
 const UNITS: [number, string][] = [
@@ -66,6 +68,11 @@ const COUNT = new Intl.NumberFormat(LOCALE);
 const COMPACT = new Intl.NumberFormat(LOCALE, { notation: "compact", maximumFractionDigits: 1 });
 export const count = (value: number, isAtLeast = false) =>
   (value < 100_000 ? COUNT.format(value) : COMPACT.format(value)) + (isAtLeast ? "+" : "");
+/** A number of bytes, in units of 1000 as resources are written. */
+export function bytes(value: number): string {
+  const at = Math.min(4, Math.max(0, Math.floor(Math.log10(Math.max(1, value)) / 3)));
+  return `${Number((value / 1000 ** at).toFixed(1))} ${["B", "kB", "MB", "GB", "TB"][at]}`;
+}
 export const percent = (part: number) => `${(part * 100).toFixed(part > 0.9995 || part === 0 ? 0 : 1)}%`;
 export const plural = (number: number, noun: string) =>
   `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
@@ -87,3 +94,28 @@ const follow = (listener: () => void) => {
   return () => listeners.delete(listener);
 };
 export const useNow = () => useSyncExternalStore(follow, () => now);
+
+/** A command of the shell: a word that it would take apart is quoted, and an empty option left out. */
+export function command(words: string, options: Record<string, string | undefined> = {}, ...names: string[]): string {
+  const quote = (word: string) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
+  const given = Object.entries(options).filter(([, value]) => value).map(([name, value]) => ` --${name} ${quote(value ?? "")}`);
+  return `daybell ${words}${names.map((name) => ` ${quote(name)}`).join("")}${given.join("")}`;
+}
+
+// What people type as JSON.
+export function readObject(text: string): Record<string, unknown> | null {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === "object" && value !== null && !Array.isArray(value) ? (value as Record<string, unknown>) : null;
+  } catch {
+    return null;
+  }
+}
+
+export function readJson(text: string): { value: unknown; wrong: boolean } {
+  try {
+    return { value: text.trim() ? JSON.parse(text) : null, wrong: false };
+  } catch {
+    return { value: null, wrong: true };
+  }
+}

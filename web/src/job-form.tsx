@@ -2,8 +2,9 @@
 
 import { useState } from "react";
 import { ApiError, call, type Job, type NewJob, queries, useGet } from "./api.ts";
-import { readJson, readObject } from "./execution.tsx";
+import { command, readJson, readObject } from "./format.ts";
 import { ZONE } from "./format.ts";
+import { OptionFields, type OptionTexts, optionsToSend, textsOf } from "./job-options.tsx";
 import { jobPath, navigate } from "./router.tsx";
 import { toast } from "./toast.ts";
 import { Button, Card, Field, Notice, Page, Pending, Segments } from "./ui.tsx";
@@ -28,19 +29,11 @@ interface Draft {
   args: string;
   when: When;
   description: string;
-  queue: string;
-  priority: string;
-  retries: string;
-  timeout: string;
-  overlap: string;
-  misfire: string;
-  user_id: string;
-  more: string;
+  options: OptionTexts;
 }
 
 const EMPTY: Draft = {
-  name: "", kind: "command", work: "", args: "", when: { mode: "cron", text: "0 9 * * mon-fri", tz: ZONE }, description: "", queue: "", priority: "",
-  retries: "", timeout: "", overlap: "", misfire: "", user_id: "", more: "",
+  name: "", kind: "command", work: "", args: "", when: { mode: "cron", text: "0 9 * * mon-fri", tz: ZONE }, description: "", options: {},
 };
 
 export default function JobForm({ name }: { name?: string }) {
@@ -55,17 +48,13 @@ const text = (value: unknown) => (typeof value === "string" ? value : value === 
 function draftOf(job: Job): Draft {
   const kind = job.kind as Kind;
   const work = { command: job.command, http: job.http, sql: job.sql, notify: job.notify, workflow: job.workflow, task: job.task }[kind];
-  const retry = job.retry as { retries?: number };
+  const { description, ...options } = textsOf(job);
   return {
-    ...EMPTY,
     name: job.name, kind, work: text(work),
     args: job.args && Object.keys(job.args).length ? text(job.args) : "",
     when: whenOf(job),
-    description: job.description, queue: job.queue, priority: job.priority,
-    retries: retry.retries === undefined ? "" : String(retry.retries),
-    timeout: job.timeout === null ? "" : String(job.timeout),
-    overlap: job.overlap ?? "",
-    user_id: job.user_id ?? "",
+    description: description ?? "",
+    options,
   };
 }
 
@@ -84,14 +73,7 @@ function request(draft: Draft): { body?: NewJob; wrong?: Record<string, string> 
   }
   const schedule = whenToSend(draft.when);
   if (schedule !== undefined) body.schedule = schedule;
-  for (const field of ["description", "queue", "priority", "overlap", "misfire", "user_id"] as const) if (draft[field]) body[field] = draft[field];
-  for (const field of ["retries", "timeout"] as const)
-    if (draft[field]) body[field] = /^\d+(\.\d+)?$/.test(draft[field]) ? Number(draft[field]) : draft[field];
-  if (draft.more.trim()) {
-    const more = readObject(draft.more);
-    if (!more) wrong.more = "This is not a JSON object.";
-    Object.assign(body, more);
-  }
+  Object.assign(body, optionsToSend({ description: draft.description, ...draft.options }));
   return Object.keys(wrong).length ? { wrong } : { body: body as NewJob };
 }
 
@@ -120,56 +102,32 @@ function Form({ start, job }: { start: Draft; job?: Job }) {
     }
     setBusy(false);
   };
-  const input = (field: "name" | "description" | "queue" | "retries" | "timeout" | "user_id", label: string, hint = "") => (
+  const input = (field: "name" | "description", label: string, hint = "") => (
     <Field label={label} hint={hint} wrong={wrong[field]}>
       {(id) => <input id={id} className="input" required={field === "name"} disabled={field === "name" && job !== undefined} value={draft[field]} onChange={(event) => set({ [field]: event.target.value })} />}
     </Field>
   );
-  const choice = (field: "priority" | "overlap" | "misfire", label: string, options: string[]) => (
-    <Field label={label} wrong={wrong[field]}>
-      {(id) => (
-        <select id={id} className="select" value={draft[field]} onChange={(event) => set({ [field]: event.target.value })}>
-          <option value="">default</option>
-          {options.map((one) => <option key={one}>{one}</option>)}
-        </select>
-      )}
-    </Field>
-  );
   return (
-    <Page title={job ? `Edit ${job.name}` : "New job"} crumbs={[["Jobs", "/jobs"]]} cli={job ? `daybell jobs update ${job.name}` : "daybell jobs create --help"}>
+    <Page title={job ? `Edit ${job.name}` : "New job"} crumbs={[["Jobs", "/jobs"]]} cli={job ? command("jobs update", {}, job.name) : "daybell jobs create --help"}>
       <form className="job-form" onSubmit={(event) => { event.preventDefault(); void save(); }}>
         {problem && <Notice>{problem}</Notice>}
         {job?.author.startsWith("code:") && <Notice tone="warn">This job is declared in code ({job.author.slice(5)}), which may set it again when its worker starts.</Notice>}
         <Card title="What">
           <div className="stack">
-            {input("name", "Name", "Unique; it cannot be changed later")}
+            <div className="grid two tight">{input("name", "Name", "Unique; it cannot be changed later")}{input("description", "Description")}</div>
             {!job && <Segments label="Kind" value={draft.kind} options={KINDS} onChange={(kind) => set({ kind, work: "" })} />}
             {draft.kind === "task" ? <TaskField value={draft.work} wrong={wrong.work} onChange={(work) => set({ work })} disabled={job !== undefined} /> : (
               <Field label={HINTS[draft.kind][0]} hint={HINTS[draft.kind][2]} wrong={wrong.work}>
-                {(id) => <textarea id={id} className="area" rows={draft.kind === "workflow" ? 12 : 4} spellCheck={false} placeholder={HINTS[draft.kind][1]} value={draft.work} onChange={(event) => set({ work: event.target.value })} />}
+                {(id) => <textarea id={id} className="area" rows={draft.kind === "workflow" ? 12 : 2} spellCheck={false} placeholder={HINTS[draft.kind][1]} value={draft.work} onChange={(event) => set({ work: event.target.value })} />}
               </Field>
             )}
             <Field label="Arguments, as a JSON object" hint="Empty: none" wrong={wrong.args}>
-              {(id) => <textarea id={id} className="area" rows={3} spellCheck={false} value={draft.args} onChange={(event) => set({ args: event.target.value })} />}
+              {(id) => <textarea id={id} className="area" rows={1} spellCheck={false} placeholder="{}" value={draft.args} onChange={(event) => set({ args: event.target.value })} />}
             </Field>
-            {input("description", "Description")}
           </div>
         </Card>
         <Card title="When"><WhenFields when={draft.when} wrong={wrong.schedule} onChange={(when) => set({ when })} isNew={!job} /></Card>
-        <Card title="How">
-          <div className="grid two tight">
-            {input("queue", "Queue", "Empty: default")}
-            {choice("priority", "Priority", ["critical", "high", "normal", "low"])}
-            {input("retries", "Retries", "After the first try")}
-            {input("timeout", "Timeout of a try", "Seconds, or such as 5m")}
-            {choice("overlap", "When the last run is unfinished", ["skip", "queue", "queue_all", "replace", "allow"])}
-            {choice("misfire", "Missed times", ["fire_once", "skip", "fire_all"])}
-            {input("user_id", "Owner")}
-          </div>
-          <Field label="More options, as a JSON object" hint={'All options of the API, such as {"dependencies": ["extract"], "jitter": "30s"}'} wrong={wrong.more}>
-            {(id) => <textarea id={id} className="area" rows={3} spellCheck={false} value={draft.more} onChange={(event) => set({ more: event.target.value })} />}
-          </Field>
-        </Card>
+        <Card title="How"><OptionFields texts={draft.options} wrong={wrong} onChange={(options) => set({ options })} /></Card>
         <div className="row">
           <Button type="submit" kind="primary" disabled={isBusy}>{job ? "Save as a new version" : "Create the job"}</Button>
           <Button onClick={() => navigate(job ? jobPath(job.name) : "/jobs")}>Cancel</Button>

@@ -3,36 +3,42 @@
 import { useState } from "react";
 import { type Execution, type Job, type JobVersion, useChange, useGet, useList } from "./api.ts";
 import { ArgsFields, useArgs } from "./args.tsx";
-import { columns } from "./executions.tsx";
-import { duration, plural, short } from "./format.ts";
+import { usual as columns } from "./executions.tsx";
+import { Hooks } from "./hooks.tsx";
+import { command, plural, short } from "./format.ts";
+import { SetOptions } from "./job-options.tsx";
 import { kindOf, RunBars } from "./jobs.tsx";
 import { executionPath, jobPath, Link, navigate, searchPath, setFilters, useAddress } from "./router.tsx";
 import { SeriesCharts } from "./series.tsx";
-import { useCan } from "./session.ts";
+import { useCan, useIsAtLeast } from "./session.ts";
 import {
   brief, Button, Card, Confirm, Dialog, Empty, Fact, Field, Listing, Notice, Page, Pending, Segments, Status, Tabs, Time, Tree,
 } from "./ui.tsx";
+import { JobWhy } from "./why.tsx";
 
 export default function JobPage({ name, tab }: { name: string; tab: string }) {
-  const found = useGet("/jobs/{job}", { path: { job: name } });
+  const found = useGet("/jobs/{job}", { path: { job: name }, live: true });
+  const isAdmin = useIsAtLeast("admin");
   const job = found.data;
   const crumbs: [string, string][] = [["Jobs", "/jobs"]];
   if (!job || job.name !== name)
     return <Page title={name} crumbs={crumbs}><Pending error={found.error} retry={() => void found.refetch()} lines={8} /></Page>;
   const base = jobPath(name);
   return (
-    <Page crumbs={crumbs} cli={`daybell jobs show ${name}`}
+    <Page crumbs={crumbs} cli={command({ schedules: "jobs schedules", versions: "jobs versions", why: "jobs why" }[tab] ?? "jobs show", {}, name)}
       title={<div className="row wrap"><h1 className="cut">{name}</h1><Status state={job.status} /></div>}
       actions={<Actions job={job} />}>
       {job.description && <p className="muted">{job.description}</p>}
       {job.paused_at && <Notice tone="warn">Its schedules are paused since <Time at={job.paused_at} />{job.pause_note && <>: {job.pause_note}</>}</Notice>}
       {job.waits_for.filter((one) => !one.is_met).map((one) => <Notice key={one.job} tone="wait">Waits for <Link className="strong" href={jobPath(one.job)}>{one.job}</Link>: {one.detail}</Notice>)}
-      <Tabs at={{ "": "Runs", definition: "Definition", schedules: "Schedules", versions: "Versions" }[tab] ?? ""}
-        tabs={[["Runs", base], ["Definition", `${base}/definition`], ["Schedules", `${base}/schedules`, job.schedules.length ? String(job.schedules.length) + (job.has_more_schedules ? "+" : "") : undefined], ["Versions", `${base}/versions`, String(job.version)]]} />
+      <Tabs at={{ "": "Runs", definition: "Definition", schedules: "Schedules", versions: "Versions", webhooks: "Webhooks", why: "Why" }[tab] ?? ""}
+        tabs={[["Runs", base], ["Definition", `${base}/definition`], ["Schedules", `${base}/schedules`, job.schedules.length ? String(job.schedules.length) + (job.has_more_schedules ? "+" : "") : undefined], ["Versions", `${base}/versions`, String(job.version)], ...(isAdmin ? [["Webhooks", `${base}/webhooks`] as [string, string]] : []), ["Why", `${base}/why`]]} />
       {tab === "" && <Runs job={job} />}
       {tab === "definition" && <Definition job={job} />}
       {tab === "schedules" && <Schedules job={job} />}
       {tab === "versions" && <Versions job={job} />}
+      {tab === "webhooks" && <Hooks job={name} />}
+      {tab === "why" && <JobWhy name={name} />}
     </Page>
   );
 }
@@ -43,7 +49,7 @@ function Runs({ job }: { job: Job }) {
     <>
       <Card>
         <dl className="grid facts">
-          <Fact name="Last runs"><span className="bars-large"><RunBars job={job.name} mark={job.last_execution?.execution_id} number={50} /></span></Fact>
+          <Fact name="Last runs"><span className="bars-large"><RunBars job={job.name} mark={job.last_execution?.execution_id} number={30} /></span></Fact>
           <Fact name="Next run"><Time at={job.next_run_at} /></Fact>
           <Fact name="Schedule">{job.schedules[0]?.description ?? "by hand or by code"}</Fact>
           <Fact name="Queue"><Link href={searchPath({ queue: job.queue })}>{job.queue}</Link></Fact>
@@ -57,8 +63,9 @@ function Runs({ job }: { job: Job }) {
   );
 }
 
+const hasSome = (value: unknown) => typeof value === "object" && value !== null && Object.keys(value).length > 0;
+
 function Definition({ job }: { job: Job }) {
-  const retry = job.retry as { retries?: number; backoff?: string };
   return (
     <>
       <Card>
@@ -67,20 +74,14 @@ function Definition({ job }: { job: Job }) {
           {job.task && <Fact name="Task"><span className="mono">{job.task}</span></Fact>}
           <Fact name="Version">{job.version}, by {job.author}</Fact>
           <Fact name="Changed"><Time at={job.created_at} as="short" /></Fact>
-          <Fact name="Priority">{job.priority}</Fact>
-          <Fact name="Retries">{retry.retries ?? "–"}{retry.backoff && `, ${retry.backoff}`}</Fact>
-          <Fact name="Timeout">{job.timeout === null ? "none" : duration(job.timeout)}</Fact>
-          <Fact name="Expires">{job.expires === null ? "never" : duration(job.expires)}</Fact>
-          <Fact name="When the last run is unfinished">{job.overlap ?? "as the schedule says"}</Fact>
-          <Fact name="When its worker is lost">{job.on_lost}, at most {plural(job.max_crashes, "time")}</Fact>
-          <Fact name="Pause after failures">{job.pause_after_failures ?? "never"}</Fact>
-          <Fact name="Result">{job.store_result ? "kept" : "not kept"}</Fact>
           {job.dependencies.length > 0 && <Fact name="Dependencies">{job.dependencies.map((one) => <Link key={one} className="chip" href={jobPath(one)}>{one}</Link>)}</Fact>}
+          <SetOptions job={job} />
         </dl>
       </Card>
       <div className="grid two">
-        <Card title="Arguments"><Tree value={job.args} /></Card>
-        <Card title="Settings"><Tree value={job.workflow ?? job.settings} /></Card>
+        {hasSome(job.args) && <Card title="Arguments"><Tree value={job.args} /></Card>}
+        {hasSome(job.workflow ?? job.settings) && <Card title={job.workflow ? "Graph" : "Settings"}><Tree value={job.workflow ?? job.settings} /></Card>}
+        {hasSome(job.signature) && <Card title="Signature"><Tree value={job.signature} /></Card>}
       </div>
     </>
   );
@@ -119,7 +120,7 @@ function Versions({ job }: { job: Job }) {
               <span className="muted small">{one.author}, {short(one.created_at)}</span>
               {one.changes.map((change) => (
                 <span key={change.field} className="diff small">
-                  <b>{change.field}</b> <del className="mono">{brief(change.before, 300) || "–"}</del> <ins className="mono">{brief(change.after, 300) || "–"}</ins>
+                  <b>{change.field}</b> {change.before !== null && <del className="mono">{brief(change.before, 300)}</del>} {change.after !== null && <ins className="mono">{brief(change.after, 300)}</ins>}
                 </span>
               ))}
             </span>
@@ -140,9 +141,10 @@ function Versions({ job }: { job: Job }) {
 function Actions({ job }: { job: Job }) {
   const can = useCan();
   const { query } = useAddress();
-  const asked = query.get("do");
-  const [asks, setAsks] = useState<"pause" | "backfill" | "delete" | null>(null);
-  const close = () => { setAsks(null); setFilters({ do: "" }); };
+  // In the address, so that the palette can ask as well.
+  const asks = query.get("do");
+  const setAsks = (what: string) => setFilters({ do: what });
+  const close = () => setAsks("");
   const resume = useChange("post", "/jobs/{job}/resume", () => "Its schedules fire again");
   const remove = useChange("delete", "/jobs/{job}", (answer) => `Deleted; ${plural(answer.cancelled, "execution")} cancelled`);
   const path = { job: job.name };
@@ -155,11 +157,11 @@ function Actions({ job }: { job: Job }) {
       {can("backfill") && job.schedules.length > 0 && <Button icon="calendar" onClick={() => setAsks("backfill")}>Backfill</Button>}
       {can("define") && <Button icon="trash" kind="danger" label={`Delete ${job.name}`} onClick={() => setAsks("delete")} />}
       {can("define") && <Button icon="edit" onClick={() => navigate(`${jobPath(job.name)}/edit`)}>Edit</Button>}
-      {can("trigger") && <Button icon="play" kind="primary" onClick={() => setFilters({ do: "trigger" })}>Trigger</Button>}
-      {asked === "trigger" && can("trigger") && <TriggerDialog job={job} onClose={close} />}
-      {asks === "pause" && <PauseDialog job={job} onClose={close} />}
-      {asks === "backfill" && <BackfillDialog job={job} onClose={close} />}
-      {asks === "delete" && (
+      {can("trigger") && <Button icon="play" kind="primary" onClick={() => setAsks("trigger")}>Trigger</Button>}
+      {asks === "trigger" && can("trigger") && <TriggerDialog job={job} onClose={close} />}
+      {asks === "pause" && can("pause") && <PauseDialog job={job} onClose={close} />}
+      {asks === "backfill" && can("backfill") && <BackfillDialog job={job} onClose={close} />}
+      {asks === "delete" && can("define") && (
         <Confirm title={`Delete ${job.name}?`} submit="Delete it" busy={remove.isPending} onClose={close}
           onConfirm={() => remove.mutate({ path }, { onSuccess: () => navigate("/jobs"), onSettled: close })}>
           It fires no more, and its unfinished executions are cancelled. Its history stays.
@@ -202,7 +204,7 @@ function TriggerDialog({ job, onClose }: { job: Job; onClose: () => void }) {
 
 function PauseDialog({ job, onClose }: { job: Job; onClose: () => void }) {
   const [note, setNote] = useState("");
-  const pause = useChange("post", "/jobs/{job}/pause", () => "Its schedules are paused");
+  const pause = useChange("post", "/jobs/{job}/pause", () => "Its schedules are paused", "/jobs/{job}/resume");
   return (
     <Dialog title={`Pause the schedules of ${job.name}`} submit="Pause" busy={pause.isPending} onClose={onClose}
       onSubmit={() => pause.mutate({ path: { job: job.name }, body: { note } }, { onSuccess: onClose })}>

@@ -1,7 +1,8 @@
 /** The list of jobs, each with its last runs as bars. */
 
+import { useEffect } from "react";
 import { type Execution, type Job, useGet, useList } from "./api.ts";
-import { duration, seconds } from "./format.ts";
+import { command, duration, seconds } from "./format.ts";
 import { executionPath, jobPath, Link, useFilter } from "./router.tsx";
 import { useCan } from "./session.ts";
 import { Button, type Column, Empty, Listing, Page, Search, Status, Time, toneOf } from "./ui.tsx";
@@ -13,6 +14,12 @@ const BARS = 30;
 /** The last runs: the height is the duration, the tone and the title are the state. */
 export function RunBars({ job, mark, number = BARS }: { job: string; mark?: string; number?: number }) {
   const list = useGet("/executions", { query: { job, limit: number }, every: mark === undefined ? 8000 : false });
+  // The newest run names itself in the row of its job: the bars follow it.
+  const newest = list.data?.items[0]?.execution_id;
+  const isBehind = mark !== undefined && newest !== undefined && newest !== mark;
+  useEffect(() => {
+    if (isBehind) void list.refetch();
+  }, [isBehind, mark]);
   const runs = [...(list.data?.items ?? [])].reverse();
   const lengths = runs.map((one) => (one.started_at && one.finished_at ? seconds(one.started_at, one.finished_at) : 0));
   const longest = Math.max(0.001, ...lengths);
@@ -48,7 +55,7 @@ const columns: Column<Job>[] = [
   { name: "Last runs", width: "152px", from: 900, cell: (one) => <RunBars job={one.name} mark={one.last_execution?.execution_id} /> },
   {
     name: "Schedule", width: "minmax(120px, 1.6fr)", from: 1080, cell: (one) => (
-      <span className="cut muted small">
+      <span className="cut muted small" title={one.schedules[0]?.description ?? undefined}>
         {one.schedules.length ? one.schedules[0]?.description : "by hand or by code"}
         {one.schedules.length > 1 && ` +${one.schedules.length - 1}`}
       </span>
@@ -67,16 +74,16 @@ export function JobsPage() {
   const list = useList<Job>("/jobs", { q, status, limit: 50 });
   const can = useCan();
   return (
-    <Page title="Jobs" cli="daybell jobs list"
+    <Page title="Jobs" cli={command("jobs list", { search: q, status })}
       actions={can("define") && <Button kind="primary" icon="plus" onClick={() => navigate("/jobs/new")}>New job</Button>}>
       <div className="toolbar">
-        <Search label="Search jobs" placeholder="A part of a name or a description" value={q} onChange={setQ} />
+        <Search label="Search jobs" placeholder="Find a job by name, description or label" value={q} onChange={setQ} />
         <select className="select" aria-label="Status" value={status} onChange={(event) => setStatus(event.target.value)}>
           <option value="">All states</option>
           {WORDS.map((one) => <option key={one} value={one}>{one}</option>)}
         </select>
       </div>
-      <Listing label="Jobs" list={list} columns={columns} keyOf={(one) => one.job_id} href={(one) => jobPath(one.name)} height={40}
+      <Listing key={`${q} ${status}`} label="Jobs" list={list} columns={columns} keyOf={(one) => one.job_id} href={(one) => jobPath(one.name)} height={40}
         empty={q || status
           ? <Empty icon="search" title="No job matches"><Button size="small" onClick={() => setFilters({ q: "", status: "" })}>Clear the filters</Button></Empty>
           : <Empty icon="jobs" title="There is no job yet" command={'daybell jobs create disk --every 1h --command "df -h ."'}>Write a task in Python, or create a job without code.</Empty>} />

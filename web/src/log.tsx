@@ -4,7 +4,7 @@ import { useVirtualizer } from "@tanstack/react-virtual";
 import { useEffect, useMemo, useRef, useState } from "react";
 import { BASE, type LogLine } from "./api.ts";
 import { clock, count, exact } from "./format.ts";
-import { Button, Card, Empty, Search, Skeleton } from "./ui.tsx";
+import { Button, Card, download, Empty, Search, Skeleton } from "./ui.tsx";
 
 const LINES_MAX = 100_000;
 const LEVELS = ["debug", "info", "warning", "error"];
@@ -49,11 +49,7 @@ export function LogView({ id }: { id: string }) {
   }, [isFollowing, shown.length, list]);
   const save = () => {
     const content = lines.map((line) => `${line.at} ${line.level} ${line.message}`).join("\n");
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([content], { type: "text/plain" }));
-    link.download = `${id}.log`;
-    link.click();
-    URL.revokeObjectURL(link.href);
+    download(`${id}.log`, "text/plain", content);
   };
   return (
     <>

@@ -25,6 +25,8 @@ const WorkflowPage = lazy(() => import("./workflows.tsx"));
 const WorkflowsPage = lazy(() => import("./workflows.tsx").then((page) => ({ default: page.WorkflowsPage })));
 const QueuesPage = lazy(() => import("./queues.tsx").then((page) => ({ default: page.QueuesPage })));
 const WorkersPage = lazy(() => import("./queues.tsx").then((page) => ({ default: page.WorkersPage })));
+const AlertsPage = lazy(() => import("./alerts.tsx"));
+const LogsPage = lazy(() => import("./logs.tsx"));
 const CalendarPage = lazy(() => import("./calendar.tsx"));
 
 function View() {
@@ -43,8 +45,12 @@ function View() {
       return name ? <WorkflowPage key={name} name={name} /> : <WorkflowsPage />;
     case "dead-letters":
       return <DeadLettersPage />;
+    case "logs":
+      return <LogsPage />;
+    case "alerts":
+      return <AlertsPage tab={name ?? ""} />;
     case "queues":
-      return <QueuesPage />;
+      return <QueuesPage tab={name ?? ""} />;
     case "workers":
       return <WorkersPage />;
     case "calendar":
@@ -99,8 +105,13 @@ function App() {
   );
 }
 
-// A new build replaces the files that an open page has yet to load.
-window.addEventListener("vite:preloadError", () => window.location.reload());
+// A new build replaces the files that an open page has yet to load. What fails again is shown.
+window.addEventListener("vite:preloadError", () => {
+  const last = Number(sessionStorage.getItem("daybell.reloaded") ?? 0);
+  if (Date.now() - last < 60_000) return;
+  sessionStorage.setItem("daybell.reloaded", String(Date.now()));
+  window.location.reload();
+});
 
 void begin();
 connect();

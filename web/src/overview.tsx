@@ -1,10 +1,15 @@
 /** The overview: what runs, what fails, what comes next. Every number leads to its list. */
 
-import { type Execution, useGet, useList } from "./api.ts";
-import { count, duration, seconds, useNow } from "./format.ts";
+import { type Execution, type Incident, type Stats, useGet, useList } from "./api.ts";
+import { count, duration, plural, seconds, useNow } from "./format.ts";
 import { executionPath, jobPath, Link, searchPath, to } from "./router.tsx";
 import { SeriesCharts } from "./series.tsx";
-import { Card, Empty, Page, Pending, Skeleton, Status, Time } from "./ui.tsx";
+import { Card, Empty, Page, Pending, Skeleton, Status, Time, Told } from "./ui.tsx";
+
+/** A start later than that after its time counts as late, as in the statistics. */
+const LATE_SECONDS = 60;
+
+type QueueState = Stats["queues"][number];
 
 export function OverviewPage() {
   const stats = useGet("/stats");
@@ -16,15 +21,16 @@ export function OverviewPage() {
   return (
     <Page title="Overview" cli="daybell top">
       <div className="tiles">
-        <Tile name="running" value={count(totals.running, more("running"))} href={searchPath({ status: "running" })} note={`of ${count(capacity)} slots`} />
-        <Tile name="queued" value={count(totals.queued, more("queued"))} href={searchPath({ status: "queued" })} note={rates ? `${rates.enqueued.toFixed(1)} enqueued/s` : "waiting for a worker"} />
-        <Tile name="retrying" value={count(totals.retrying, more("retrying"))} href={searchPath({ status: "retrying" })} note="after a failure" />
-        <Tile name="scheduled" value={count(totals.scheduled, more("scheduled"))} href={searchPath({ status: "scheduled" })} note="for later" />
-        <Tile name="finished / s" value={rates?.finished?.toFixed(1) ?? "–"} href={searchPath({ status: "succeeded" })} note={rates ? `${rates.failed.toFixed(2)} failed/s` : "measured while you look"} />
-        <Tile name="workers" value={count(live.length)} href="/workers" note={live.length ? `${count(capacity - totals.running)} slots free` : "none is running"} />
+        <Tile name="Running" value={count(totals.running, more("running"))} href={searchPath({ status: "running" })} note={`of ${count(capacity)} slots`} />
+        <Tile name="Queued" value={count(totals.queued, more("queued"))} href={searchPath({ status: "queued" })} note={rates ? `${rates.enqueued.toFixed(1)} enqueued/s` : "waiting for a worker"} />
+        <Tile name="Retrying" value={count(totals.retrying, more("retrying"))} href={searchPath({ status: "retrying" })} note="after a failure" />
+        <Tile name="Scheduled" value={count(totals.scheduled, more("scheduled"))} href={searchPath({ status: "scheduled" })} note="for later" />
+        <Tile name="Finished / s" value={rates?.finished?.toFixed(1) ?? "–"} href={searchPath({ status: "succeeded" })} note={rates ? `${rates.failed.toFixed(2)} failed/s` : "measured while you look"} />
+        <Tile name="Workers" value={count(live.length)} href="/workers" note={live.length ? `${count(capacity - totals.running)} slots free` : "none is running"} />
       </div>
-      <SeriesCharts />
+      <SeriesCharts unfinished={totals.running + totals.queued + totals.retrying + totals.scheduled + totals.waiting} />
       <div className="grid two">
+        <Attention queues={queues} />
         <Failing />
         <Running />
         <Next />
@@ -47,9 +53,74 @@ export const errorOf = (one: Pick<Execution, "error" | "reason">) => {
   return { type: error.type ?? one.reason?.replaceAll("_", " ") ?? "unknown", message: error.message ?? "" };
 };
 
+export const stateOf = (one: Incident) => (one.closed_at ? "closed" : one.acknowledged_at ? "acknowledged" : "open");
+
+/** The subject of an incident: a job, its schedule after a slash, a queue, or something without a page. */
+export function Subject({ one }: { one: Incident }) {
+  const isQueue = one.subject.startsWith("queue ") || one.detail.includes(` in queue ${one.subject}`);
+  if (isQueue) return <Link className="strong cut" href="/queues">{one.subject}</Link>;
+  if (one.subject.includes(" ")) return <span className="strong cut">{one.subject}</span>;
+  return <Link className="strong cut" href={`${jobPath(one.subject.split("/")[0] ?? "")}/why`}>{one.subject}</Link>;
+}
+
+/** What waits for a person: incidents, decisions, late starts and paused queues. */
+function Attention({ queues }: { queues: QueueState[] }) {
+  const incidents = useGet("/incidents", { query: { open: true, limit: 5 }, every: 6000, live: true });
+  const waiting = useGet("/executions", { query: { status: ["waiting"], nodes: true, limit: 20 }, every: 6000 });
+  const now = useNow();
+  const open = incidents.data?.items ?? [];
+  const events = (waiting.data?.items ?? []).filter((one) => one.reason === "event").slice(0, 5);
+  const paused = queues.filter((one) => one.is_paused);
+  const late = queues.filter((one) => !one.is_paused && one.oldest_run_at !== null && seconds(one.oldest_run_at, now) > LATE_SECONDS);
+  const isQuiet = !open.length && !events.length && !paused.length && !late.length;
+  return (
+    <Card title="Needs attention" flush actions={<Link className="small muted" href="/alerts">Alerts</Link>}>
+      {incidents.isPending || waiting.isPending ? <div className="body"><Skeleton /></div> : isQuiet ? (
+        <Empty icon="check" title="Nothing needs you">Open incidents, decisions that executions wait for, late starts and paused queues are listed here.</Empty>
+      ) : (
+        <ul className="list">
+          {open.map((one) => (
+            <li key={one.incident_id}>
+              <Status state={stateOf(one)} bare />
+              <span className="grow"><span className="row"><Subject one={one} /><span className="faint small cut">{one.rule}</span></span><span className="cut muted small block" title={one.detail}><Told text={one.detail} /></span></span>
+              <span className="small muted nowrap"><Time at={one.opened_at} /></span>
+            </li>
+          ))}
+          {events.map((one) => <Waiting key={one.execution_id} one={one} />)}
+          {late.map((one) => (
+            <li key={one.name}>
+              <Status state="late" bare />
+              <span className="grow cut"><Link className="strong" href={searchPath({ queue: one.name, status: "queued" })}>{one.name}</Link> <span className="muted small">has {plural(one.queued, "queued execution")}, the oldest is late</span></span>
+              <span className="small muted nowrap"><Time at={one.oldest_run_at} /></span>
+            </li>
+          ))}
+          {paused.map((one) => (
+            <li key={one.name}>
+              <Status state="paused" bare />
+              <span className="grow cut"><Link className="strong" href={to("/queues", { q: one.name })}>{one.name}</Link> <span className="muted small">is paused{one.queued > 0 && `, ${plural(one.queued, "execution")} wait`}</span></span>
+            </li>
+          ))}
+        </ul>
+      )}
+    </Card>
+  );
+}
+
+/** An execution that waits for an event; the answer to why names it. */
+function Waiting({ one }: { one: Execution }) {
+  const why = useGet("/executions/{id}/why", { path: { id: one.execution_id }, every: 20_000 });
+  return (
+    <li>
+      <Status state="waiting" bare />
+      <span className="grow"><Link className="strong" href={executionPath(one.execution_id)}>{one.job}{one.node && ` · ${one.node}`}</Link><span className="cut muted small block" title={why.data?.detail}><Told text={why.data?.detail.split(";")[0] ?? "waits for an event"} /></span></span>
+      <span className="small muted nowrap"><Time at={one.created_at} /></span>
+    </li>
+  );
+}
+
 function Failing() {
-  const found = useGet("/dead-letters/groups", { query: { limit: 6 }, every: 6000 });
-  const groups = found.data?.items ?? [];
+  const found = useGet("/dead-letters/groups", { query: { limit: 20 }, every: 6000, live: true });
+  const groups = [...(found.data?.items ?? [])].sort((a, b) => b.last_seen.localeCompare(a.last_seen)).slice(0, 6);
   return (
     <Card title="Failing now" flush actions={<Link className="small muted" href="/dead-letters">All dead letters</Link>}>
       {found.isPending ? <div className="body"><Skeleton /></div> : !groups.length ? (
@@ -60,10 +131,10 @@ function Failing() {
             <li key={`${one.job} ${one.fingerprint} ${one.error}`}>
               <span className="badge bad">{count(one.count)}</span>
               <span className="grow">
-                <Link className="strong" href={to("/dead-letters", { q: one.q ?? `job:${one.job}` })}>{one.job}</Link>
-                <span className="cut muted small block">{one.error}{one.message && `: ${one.message}`}</span>
+                <Link className="strong cut block" href={to("/dead-letters", { q: one.q ?? `job:${one.job}` })}>{one.job}</Link>
+                <span className="cut muted small block" title={one.message}>{one.error}{one.message && `: ${one.message}`}</span>
               </span>
-              <span className="small muted"><Time at={one.last_seen} /></span>
+              <Link className="small muted nowrap" href={executionPath(one.execution_id)}><Time at={one.last_seen} /></Link>
             </li>
           ))}
         </ul>
@@ -99,22 +170,18 @@ function Running() {
 }
 
 function Next() {
-  const jobs = useGet("/jobs", { query: { limit: 200 }, every: 10_000 });
-  const next = (jobs.data?.items ?? [])
-    .filter((one) => one.next_run_at !== null && one.status !== "paused")
-    .sort((a, b) => (a.next_run_at ?? "").localeCompare(b.next_run_at ?? ""))
-    .slice(0, 6);
+  const found = useGet("/schedules/next", { query: { limit: 6 }, every: 5000 });
+  const next = found.data?.items ?? [];
   return (
     <Card title="Next to fire" flush actions={<Link className="small muted" href="/calendar">Calendar</Link>}>
-      {jobs.isPending ? <div className="body"><Skeleton /></div> : !next.length ? (
+      {found.isPending ? <div className="body"><Skeleton /></div> : !next.length ? (
         <Empty icon="calendar" title="No schedule is going to fire" command={'daybell jobs create disk --every 1h --command "df -h ."'} />
       ) : (
         <ul className="list">
           {next.map((one) => (
-            <li key={one.job_id}>
-              <Status state={one.last_execution?.status ?? "scheduled"} bare />
-              <Link className="strong cut" href={jobPath(one.name)}>{one.name}</Link>
-              <span className="grow cut muted small">{one.schedules[0]?.description}</span>
+            <li key={one.schedule_id}>
+              <Link className="strong cut" href={jobPath(one.job)}>{one.job}</Link>
+              <span className="grow cut muted small">{one.description}</span>
               <span className="small"><Time at={one.next_run_at} /></span>
             </li>
           ))}
@@ -124,13 +191,13 @@ function Next() {
   );
 }
 
-function Queues({ queues }: { queues: { name: string; is_paused: boolean; queued: number; running: number; oldest_run_at: string | null; at_least: string[] }[] }) {
+function Queues({ queues }: { queues: QueueState[] }) {
   const most = Math.max(1, ...queues.map((one) => one.queued + one.running));
   return (
     <Card title="Queues" flush actions={<Link className="small muted" href="/queues">All queues</Link>}>
       {!queues.length ? <Empty icon="queues" title="No queue has been used yet" /> : (
         <ul className="list">
-          {queues.slice(0, 6).map((one) => (
+          {[...queues].sort((a, b) => b.queued + b.running - a.queued - a.running).slice(0, 6).map((one) => (
             <li key={one.name}>
               <Link className="strong cut queue-name" href={searchPath({ queue: one.name })}>{one.name}</Link>
               <span className="grow meter" aria-hidden="true">
@@ -138,7 +205,7 @@ function Queues({ queues }: { queues: { name: string; is_paused: boolean; queued
                 <i className="fill-wait" style={{ width: `${(100 * one.queued) / most}%` }} />
               </span>
               {one.is_paused && <Status state="paused" />}
-              <span className="small muted num">{count(one.running)} running · {count(one.queued, one.at_least.includes("queued"))} queued</span>
+              <span className="small muted num nowrap">{count(one.running)} running · {count(one.queued, one.at_least.includes("queued"))} queued</span>
               {one.queued > 0 && one.oldest_run_at && <span className="small muted">oldest <Time at={one.oldest_run_at} /></span>}
             </li>
           ))}

@@ -4,7 +4,7 @@ import { type KeyboardEvent, useEffect, useRef, useState } from "react";
 import { useGet } from "./api.ts";
 import { live, isFrozen } from "./live.ts";
 import { executionPath, jobPath, navigate, searchPath } from "./router.tsx";
-import { useCan } from "./session.ts";
+import { type Action, useCan } from "./session.ts";
 import { PAGES } from "./shell.tsx";
 import { createStore, useStore } from "./store.ts";
 import { Icon, type IconName, Status } from "./ui.tsx";
@@ -23,7 +23,7 @@ interface Option {
 
 const ID = /^[0-9a-f]{8}-[0-9a-f-]{27}$/i;
 const GO: Record<string, string> = {
-  o: "/", j: "/jobs", e: "/executions", w: "/workflows", c: "/calendar", d: "/dead-letters", q: "/queues",
+  o: "/", j: "/jobs", e: "/executions", w: "/workflows", c: "/calendar", d: "/dead-letters", l: "/logs", a: "/alerts", q: "/queues",
 };
 
 export function Palette() {
@@ -105,6 +105,7 @@ function useOptions(text: string): Option[] {
   const can = useCan();
   const jobs = useGet("/jobs", { query: { q: text || undefined, limit: 8 }, every: false });
   const queues = useGet("/queues", { query: { limit: 50 }, every: false });
+  const workers = useGet("/workers", { query: { limit: 200 }, every: false, on: text !== "" });
   const matches = (name: string) => name.toLowerCase().includes(text.toLowerCase());
   const found: Option[] = [];
   if (ID.test(text))
@@ -112,12 +113,21 @@ function useOptions(text: string): Option[] {
   const pages = PAGES.filter(([, name]) => matches(name)).map(
     ([href, name, icon]): Option => ({ group: "Pages", name, icon, run: () => navigate(href) }),
   );
-  const named = (jobs.data?.items ?? []).map((job): Option => ({
+  // While the answer is on its way, the one before it is shown: only the part that fits.
+  const listed = (jobs.data?.items ?? []).filter((job) => !jobs.isPlaceholderData || matches(job.name));
+  const named = listed.map((job): Option => ({
     group: "Jobs", name: job.name, state: job.status, hint: job.kind, run: () => navigate(jobPath(job.name)),
   }));
-  const triggers = (text ? (jobs.data?.items ?? []).slice(0, 3) : []).map((job): Option => ({
-    group: "Actions", name: `Trigger ${job.name}…`, icon: "play", run: () => navigate(`${jobPath(job.name)}?do=trigger`),
-  }));
+  const verbs: [string, string, IconName, Action, boolean][] = [
+    ["Trigger", "?do=trigger", "play", "trigger", true], ["Pause", "?do=pause", "pause", "pause", false],
+    ["Backfill", "?do=backfill", "calendar", "backfill", false], ["Edit", "/edit", "edit", "define", true], ["Delete", "?do=delete", "trash", "define", true],
+  ];
+  const onJobs = (text ? listed.slice(0, 2) : []).flatMap((job) => verbs
+    .filter(([, , , action, isForAll]) => can(action) && (isForAll || job.schedules.length > 0))
+    .map(([verb, at, icon]): Option => ({ group: "Actions", name: `${verb} ${job.name}…`, icon, run: () => navigate(jobPath(job.name) + at) })));
+  const crew = (workers.data?.items ?? []).filter((one) => text && (matches(one.name) || one.worker_id.includes(text.toLowerCase()))).slice(0, 4).map(
+    (one): Option => ({ group: "Workers", name: one.name, state: one.state, hint: one.worker_id.slice(-8), run: () => navigate(searchPath({ worker: one.worker_id })) }),
+  );
   const lines = (queues.data?.items ?? []).filter((one) => text && matches(one.name)).slice(0, 5).map(
     (one): Option => ({ group: "Queues", name: one.name, icon: "queues", run: () => navigate(`/queues?q=${encodeURIComponent(one.name)}`) }),
   );
@@ -130,7 +140,8 @@ function useOptions(text: string): Option[] {
     ...found,
     ...(text ? [...named, ...pages] : [...pages, ...named]),
     ...lines,
-    ...(can("trigger") ? triggers : []),
+    ...crew,
+    ...onJobs,
     ...actions.filter((one) => matches(one.name)),
   ];
 }

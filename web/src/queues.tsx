@@ -2,10 +2,13 @@
 
 import { useState } from "react";
 import { type Queue, useChange, useGet, useList, type Worker } from "./api.ts";
-import { count, plural } from "./format.ts";
+import { bytes, count, plural } from "./format.ts";
+import { Limits } from "./limits.tsx";
 import { Link, searchPath, useFilter } from "./router.tsx";
+import { Spark } from "./series.tsx";
 import { useCan } from "./session.ts";
-import { Button, Card, type Column, Confirm, Empty, Listing, Page, Pending, Search, Status, Time } from "./ui.tsx";
+import { Button, Card, type Column, Confirm, Empty, Listing, Page, Pending, Search, Status, Tabs, Time } from "./ui.tsx";
+import { QueueWhy } from "./why.tsx";
 
 function Depth({ one, name }: { one: Queue; name: "queued" | "running" | "retrying" | "scheduled" | "waiting" }) {
   const text = count(one[name], one.at_least.includes(name));
@@ -13,45 +16,61 @@ function Depth({ one, name }: { one: Queue; name: "queued" | "running" | "retryi
   return <Link href={searchPath({ queue: one.name, status: name })}>{text}</Link>;
 }
 
-export function QueuesPage() {
+/** Queues, and the limits that their executions wait for. */
+export function QueuesPage({ tab }: { tab: string }) {
+  const isLimits = tab === "limits";
+  return (
+    <Page title="Queues" cli={isLimits ? "daybell limits list" : "daybell queues list"}>
+      <Tabs at={isLimits ? "Limits" : "Queues"} tabs={[["Queues", "/queues"], ["Limits", "/queues/limits"]]} />
+      {isLimits ? <Limits /> : <QueueList />}
+    </Page>
+  );
+}
+
+function QueueList() {
   const [q, setQ] = useFilter("q");
   const list = useList<Queue>("/queues");
   const shown = { ...list, rows: list.rows.filter((one) => one.name.includes(q)) };
   const workers = useGet("/workers", { every: 10_000 });
   const serving = (name: string) => (workers.data?.items ?? []).filter((one) => one.state === "live" && one.queues.includes(name)).length;
   const columns: Column<Queue>[] = [
-    { name: "Queue", width: "minmax(90px, 1.4fr)", cell: (one) => <><Link className="strong cut" href={searchPath({ queue: one.name })}>{one.name}</Link>{one.is_paused && <Status state="paused" />}</> },
+    { name: "Queue", width: "minmax(96px, 2fr)", cell: (one) => <><Link className="strong cut" title={one.name} href={searchPath({ queue: one.name })}>{one.name}</Link>{one.is_paused && <span className="slim"><Status state="paused" /></span>}</> },
     { name: "Queued", width: "60px", right: true, cell: (one) => <Depth one={one} name="queued" /> },
-    { name: "Running", width: "70px", from: 480, right: true, cell: (one) => <Depth one={one} name="running" /> },
-    { name: "Retrying", width: "70px", from: 900, right: true, cell: (one) => <Depth one={one} name="retrying" /> },
-    { name: "Scheduled", width: "76px", from: 900, right: true, cell: (one) => <Depth one={one} name="scheduled" /> },
-    { name: "Waiting", width: "70px", from: 1000, right: true, cell: (one) => <Depth one={one} name="waiting" /> },
+    { name: "Running", width: "64px", from: 480, right: true, cell: (one) => <Depth one={one} name="running" /> },
+    { name: "Retrying", width: "64px", from: 1200, right: true, cell: (one) => <Depth one={one} name="retrying" /> },
+    { name: "Scheduled", width: "72px", from: 1400, right: true, cell: (one) => <Depth one={one} name="scheduled" /> },
+    { name: "Waiting", width: "64px", from: 1000, right: true, cell: (one) => <Depth one={one} name="waiting" /> },
     { name: "Oldest", width: "90px", from: 760, right: true, cell: (one) => <span className="muted"><Time at={one.queued ? one.oldest_run_at : null} /></span> },
+    { name: "Started, 1 h", width: "100px", from: 1000, cell: (one) => <Spark metric="started" queue={one.name} since="1h" /> },
     { name: "Workers", width: "70px", from: 640, right: true, cell: (one) => (serving(one.name) ? serving(one.name) : <span className={one.queued ? "tone-bad" : "faint"}>0</span>) },
-    { name: "", width: "minmax(90px, 190px)", right: true, cell: (one) => <QueueActions one={one} /> },
+    { name: "", width: "206px", right: true, from: 640, cell: (one) => <QueueActions one={one} /> },
+    { name: " ", width: "76px", right: true, until: 640, cell: (one) => <QueueActions one={one} /> },
   ];
   return (
-    <Page title="Queues" cli="daybell queues list">
-      <div className="toolbar"><Search label="Search queues" placeholder="A part of a name" value={q} onChange={setQ} /></div>
+    <>
+      <div className="toolbar"><Search label="Search queues" placeholder="Find a queue" value={q} onChange={setQ} /></div>
       <Listing label="Queues" list={shown} columns={columns} keyOf={(one) => one.name} height={42}
         empty={<Empty icon="queues" title={q ? "No queue has this name" : "No queue has been used yet"} command="daybell jobs trigger greet">A queue is there as soon as something is put into it.</Empty>} />
-    </Page>
+    </>
   );
 }
 
 function QueueActions({ one }: { one: Queue }) {
   const can = useCan();
-  const [asks, setAsks] = useState<"pause" | "purge" | null>(null);
-  const pause = useChange("post", "/queues/{name}/pause", () => `${one.name} is paused`);
-  const resume = useChange("post", "/queues/{name}/resume", () => `${one.name} is resumed`);
+  const [asks, setAsks] = useState<"pause" | "purge" | "why" | null>(null);
+  const pause = useChange("post", "/queues/{name}/pause", () => `${one.name} is paused`, "/queues/{name}/resume");
+  const resume = useChange("post", "/queues/{name}/resume", () => `${one.name} is resumed`, "/queues/{name}/pause");
   const purge = useChange("post", "/queues/{name}/purge", (answer) => `${plural(answer.cancelled, "execution")} cancelled`);
   const path = { name: one.name };
   const close = () => setAsks(null);
+  const text = (word: string) => <span className="from-640">{word}</span>;
   return (
     <>
+      <span className="from-640"><Button size="small" kind="quiet" onClick={() => setAsks("why")}>Why</Button></span>
+      {asks === "why" && <QueueWhy name={one.name} onClose={close} />}
       {can("pause") && (one.is_paused
-        ? <Button size="small" icon="play" onClick={() => resume.mutate({ path, body: {} })}>Resume</Button>
-        : <Button size="small" icon="pause" onClick={() => setAsks("pause")}>Pause</Button>)}
+        ? <Button size="small" icon="play" label="Resume" onClick={() => resume.mutate({ path, body: {} })}>{text("Resume")}</Button>
+        : <Button size="small" icon="pause" label="Pause" onClick={() => setAsks("pause")}>{text("Pause")}</Button>)}
       {can("cancel") && <Button size="small" kind="quiet" icon="trash" label={`Purge ${one.name}`} onClick={() => setAsks("purge")} />}
       {asks === "pause" && (
         <Confirm title={`Pause ${one.name}?`} submit="Pause it" busy={pause.isPending} onClose={close} onConfirm={() => pause.mutate({ path, body: {} }, { onSettled: close })}>
@@ -69,7 +88,7 @@ function QueueActions({ one }: { one: Queue }) {
 
 export function WorkersPage() {
   const [dead, setDead] = useFilter("dead");
-  const workers = useGet("/workers", { query: { include_dead: dead === "1", limit: 500 } });
+  const workers = useGet("/workers", { query: { include_dead: dead === "1", limit: 200 }, live: true });
   const all = workers.data?.items ?? [];
   return (
     <Page title="Workers" cli="daybell workers list" actions={<Button pressed={dead === "1"} onClick={() => setDead(dead === "1" ? "" : "1")}>Show those that are gone</Button>}>
@@ -82,14 +101,18 @@ export function WorkersPage() {
   );
 }
 
+function Chips({ name, items }: { name: string; items: string[] }) {
+  return <div className="row wrap"><span className="small faint chips-name">{name}</span>{items.map((one) => <span key={one} className="chip">{one}</span>)}</div>;
+}
+
 function WorkerCard({ one }: { one: Worker }) {
   const can = useCan();
   const drain = useChange("post", "/workers/{id}/drain", () => `${one.name} takes nothing more`);
   const [asks, setAsks] = useState(false);
   const tasks = Object.keys(one.tasks ?? {});
   return (
-    <Card title={<span className="row"><Status state={one.state} bare /> <span className="cut">{one.name}</span></span>}
-      actions={can("drain") && one.state === "live" && <Button size="small" onClick={() => setAsks(true)}>Drain</Button>}>
+    <Card title={<span className="row"><Status state={one.state} bare /> <span className="cut" title={one.name}>{one.name}</span> <span className="mono small faint" title={one.worker_id}>{one.worker_id.slice(-8)}</span></span>}
+      actions={<span className="row"><Link className="button quiet small" href={searchPath({ worker: one.worker_id })}>History</Link>{can("drain") && one.state === "live" && <Button size="small" onClick={() => setAsks(true)}>Drain</Button>}</span>}>
       <div className="stack">
         <div className="row">
           <span className="meter grow" aria-hidden="true"><i className="fill-run" style={{ width: `${(100 * one.running) / Math.max(1, one.capacity)}%` }} /></span>
@@ -101,10 +124,10 @@ function WorkerCard({ one }: { one: Worker }) {
           <div className="fact"><dt>Started</dt><dd><Time at={one.started_at} /></dd></div>
           <div className="fact"><dt>Lease renewed</dt><dd><Time at={one.renewed_at} /></dd></div>
         </dl>
-        <div className="row wrap">{one.queues.map((name) => <span key={name} className="chip"><Link href={searchPath({ queue: name })}>{name}</Link></span>)}</div>
-        {Object.entries(one.labels).length > 0 && <div className="row wrap">{Object.entries(one.labels).map(([name, value]) => <span key={name} className="chip">{name}={value}</span>)}</div>}
+        <div className="row wrap"><span className="small faint chips-name">Queues</span>{one.queues.map((name) => <Link key={name} className="chip" href={searchPath({ queue: name })}>{name}</Link>)}</div>
+        {Object.keys(one.labels).length > 0 && <Chips name="Labels" items={Object.entries(one.labels).map(([name, value]) => `${name}=${value}`)} />}
+        {Object.keys(one.resources).length > 0 && <Chips name="Resources" items={Object.entries(one.resources).map(([name, value]) => `${name} ${name === "memory" ? bytes(value) : value}`)} />}
         <details className="small"><summary className="muted">{plural(tasks.length, "task")}, kinds: {one.kinds.join(", ")}</summary><p className="mono faint">{tasks.join(", ")}</p></details>
-        <Link className="small muted" href={searchPath({ worker: one.worker_id })}>What it has run</Link>
       </div>
       {asks && (
         <Confirm title={`Drain ${one.name}?`} submit="Drain it" busy={drain.isPending} onClose={() => setAsks(false)} onConfirm={() => drain.mutate({ path: { id: one.worker_id } }, { onSettled: () => setAsks(false) })}>

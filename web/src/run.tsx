@@ -2,19 +2,21 @@
 
 import dagre from "@dagrejs/dagre";
 import {
-  Background, Controls, type Edge, Handle, MarkerType, MiniMap, type Node, type NodeProps, Position, ReactFlow, ReactFlowProvider, useReactFlow,
+  Background, Controls, type Edge, Handle, MarkerType, MiniMap, type Node, type NodeProps, Position, ReactFlow, ReactFlowProvider, useReactFlow, useStore as useFlow,
 } from "@xyflow/react";
 import "@xyflow/react/dist/style.css";
-import { memo, useEffect, useMemo, useState } from "react";
+import { memo, useEffect, useMemo, useRef, useState } from "react";
 import { type ExecutionDetail, type RunNode, useChange, type WorkflowRun } from "./api.ts";
 import { clock, count, duration, plural, seconds, useNow } from "./format.ts";
 import { executionPath, Link, navigate, to } from "./router.tsx";
 import { useCan } from "./session.ts";
-import { Card, Notice, Search, Status, toneOf, useWidth } from "./ui.tsx";
+import { Card, Search, Status, toneOf, useWidth } from "./ui.tsx";
 
 const SIZE = { width: 208, height: 54 };
 const LABELS_MAX = 60;
 const MANY = 150;
+const FAR = 0.3;
+const MINIMAP_FROM = 12;
 
 export default function RunView({ one, view }: { one: ExecutionDetail; view: "graph" | "chart" }) {
   const run = one.workflow as WorkflowRun;
@@ -51,9 +53,9 @@ function Restart({ one }: { one: ExecutionDetail }) {
 
 type GraphNode = Node<{ node: RunNode; isFound: boolean; run: string }>;
 
-function layout(run: WorkflowRun): Map<string, { x: number; y: number }> {
+function layout(run: WorkflowRun, isNarrow: boolean): Map<string, { x: number; y: number }> {
   const graph = new dagre.graphlib.Graph();
-  graph.setGraph({ rankdir: "LR", nodesep: 18, ranksep: 56 });
+  graph.setGraph(isNarrow ? { rankdir: "TB", nodesep: 18, ranksep: 36 } : { rankdir: "LR", nodesep: 18, ranksep: 56 });
   graph.setDefaultEdgeLabel(() => ({}));
   for (const node of run.nodes) graph.setNode(node.name, { ...SIZE });
   for (const edge of run.edges) graph.setEdge(edge.from, edge.to);
@@ -64,21 +66,29 @@ function layout(run: WorkflowRun): Map<string, { x: number; y: number }> {
   }));
 }
 
+const ORIGIN = { x: 0, y: 0 };
 const NODE_TYPES = { run: memo(Box) };
 
-function Box({ data }: NodeProps<GraphNode>) {
+/** The time that a node has run. Only this is drawn again each second. */
+function Ticking({ since }: { since: string }) {
+  return <>{duration(Math.max(0, Math.round(seconds(since, useNow()))))}</>;
+}
+
+function Box({ data, sourcePosition = Position.Right, targetPosition = Position.Left }: NodeProps<GraphNode>) {
   const { node, isFound, run } = data;
-  const now = useNow();
+  // From afar no text can be read: the whole node has the colour of its state.
+  const isFar = useFlow((flow) => flow.transform[2] < FAR);
   const href = node.execution_id ? executionPath(node.execution_id) : to(`${executionPath(run)}/nodes`);
-  const ran = node.started_at ? duration(Math.max(0, seconds(node.started_at, node.finished_at ?? now))) : node.note;
+  const isRunning = node.started_at !== null && node.finished_at === null;
+  const ran = node.started_at && node.finished_at ? duration(Math.max(0, seconds(node.started_at, node.finished_at))) : node.note.replaceAll("_", " ");
   return (
-    <Link href={href} className={`graph-node edge-${toneOf(node.status)}`} data-found={isFound} title={node.note || node.status}>
-      <Handle type="target" position={Position.Left} isConnectable={false} />
+    <Link href={href} className={`graph-node edge-${toneOf(node.status)} ${isFar ? `fill-${toneOf(node.status)}` : ""}`} data-found={isFound} title={node.note || node.status}>
+      <Handle type="target" position={targetPosition} isConnectable={false} />
       <span className="row"><Status state={node.status} bare /><b className="cut">{node.name}</b></span>
       <span className="small muted cut">
-        {node.items ? `${count(node.items.ended)} of ${plural(node.items.total, "item")}${node.items.failed ? `, ${node.items.failed} failed` : ""}` : ran}
+        {node.items ? `${count(node.items.ended)} of ${plural(node.items.total, "item")}${node.items.failed ? `, ${node.items.failed} failed` : ""}` : isRunning ? <Ticking since={node.started_at ?? ""} /> : ran}
       </span>
-      <Handle type="source" position={Position.Right} isConnectable={false} />
+      <Handle type="source" position={sourcePosition} isConnectable={false} />
     </Link>
   );
 }
@@ -87,21 +97,37 @@ function Graph({ one, run }: { one: ExecutionDetail; run: WorkflowRun }) {
   const [text, setText] = useState("");
   const flow = useReactFlow();
   const width = useWidth();
+  const isNarrow = width < 700;
   const shape = `${run.nodes.map((node) => node.name).join()}|${run.edges.length}`;
   // biome-ignore lint: the layout follows the shape alone, so that states never move a node
-  const places = useMemo(() => layout(run), [shape]);
+  const places = useMemo(() => layout(run, isNarrow), [shape, isNarrow]);
   const word = text.toLowerCase();
-  const nodes: GraphNode[] = run.nodes.map((node) => ({
-    id: node.name, type: "run", position: places.get(node.name) ?? { x: 0, y: 0 }, ...SIZE, draggable: false, connectable: false, focusable: false,
-    data: { node, run: one.execution_id, isFound: word !== "" && node.name.toLowerCase().includes(word) },
-  }));
-  const status = new Map(run.nodes.map((node) => [node.name, node.status]));
-  const edges: Edge[] = run.edges.map((edge) => ({
-    id: `${edge.from} ${edge.to}`, source: edge.from, target: edge.to, focusable: false,
-    label: run.nodes.length <= LABELS_MAX ? (edge.when ?? undefined) : undefined,
-    animated: status.get(edge.to) === "running",
-    markerEnd: { type: MarkerType.ArrowClosed, width: 14, height: 14 },
-  }));
+  // A node that has not changed is the same object as before: the graph draws the others only.
+  const before = useRef(new Map<string, GraphNode>());
+  const nodes = useMemo(() => {
+    const made = run.nodes.map((node): GraphNode => {
+      const isFound = word !== "" && node.name.toLowerCase().includes(word);
+      const position = places.get(node.name) ?? ORIGIN;
+      const known = before.current.get(node.name);
+      if (known?.data.node === node && known.data.isFound === isFound && known.position === position) return known;
+      return {
+        id: node.name, type: "run", position, ...SIZE, draggable: false, connectable: false, focusable: false,
+        sourcePosition: isNarrow ? Position.Bottom : Position.Right, targetPosition: isNarrow ? Position.Top : Position.Left,
+        data: { node, run: one.execution_id, isFound },
+      };
+    });
+    before.current = new Map(made.map((node) => [node.id, node]));
+    return made;
+  }, [run.nodes, word, places, isNarrow, one.execution_id]);
+  const edges = useMemo(() => {
+    const status = new Map(run.nodes.map((node) => [node.name, node.status]));
+    return run.edges.map((edge): Edge => ({
+      id: `${edge.from} ${edge.to}`, source: edge.from, target: edge.to, focusable: false,
+      label: run.nodes.length <= LABELS_MAX ? (edge.when ?? undefined) : undefined,
+      animated: status.get(edge.to) === "running",
+      markerEnd: { type: MarkerType.ArrowClosed, width: 14, height: 14 },
+    }));
+  }, [run.nodes, run.edges]);
   useEffect(() => {
     const found = nodes.filter((node) => node.data.isFound);
     if (found.length) void flow.fitView({ nodes: found, maxZoom: 1.1, duration: 200 });
@@ -113,7 +139,7 @@ function Graph({ one, run }: { one: ExecutionDetail; run: WorkflowRun }) {
         nodesDraggable={false} nodesConnectable={false} elementsSelectable={false} proOptions={{ hideAttribution: false }}>
         <Background gap={22} />
         <Controls showInteractive={false} />
-        {width > 900 && <MiniMap pannable zoomable nodeClassName={(node) => `fill-${toneOf((node as GraphNode).data.node.status)}`} />}
+        {width > 900 && run.nodes.length >= MINIMAP_FROM && <MiniMap style={{ width: 160, height: 110 }} pannable zoomable nodeClassName={(node) => `fill-${toneOf((node as GraphNode).data.node.status)}`} />}
       </ReactFlow>
     </div>
   );
@@ -133,6 +159,9 @@ function criticalPath(run: WorkflowRun): Set<string> {
   return path;
 }
 
+/** The moment since which a started node waits: for an event, a retry, or its time. */
+const pauseOf = (node: RunNode) => (node.finished_at === null && node.status !== "running" ? (node.attempts.at(-1)?.ended_at ?? null) : null);
+
 function Chart({ run, one }: { run: WorkflowRun; one: ExecutionDetail }) {
   const now = useNow();
   const path = useMemo(() => criticalPath(run), [run]);
@@ -146,6 +175,9 @@ function Chart({ run, one }: { run: WorkflowRun; one: ExecutionDetail }) {
   return (
     <Card flush title={<>From {clock(one.started_at ?? one.created_at)}, {duration(length / 1000)}</>} actions={<span className="small muted"><i className="critical-mark" /> critical path</span>}>
       <ul className="chart">
+        <li className="chart-axis small faint num" aria-hidden="true">
+          <span /><span className="chart-ticks">{[0, 0.2, 0.4, 0.6, 0.8].map((part) => <span key={part}>{part ? duration((part * length) / 1000) : "0"}</span>)}</span><span className="chart-time">ran</span>
+        </li>
         {begun.map((node) => {
           const ready = node.ready_at ?? node.started_at ?? "";
           const bars = node.attempts.length ? node.attempts : [{ attempt: 1, outcome: null, started_at: node.started_at, ended_at: node.finished_at }];
@@ -158,13 +190,14 @@ function Chart({ run, one }: { run: WorkflowRun; one: ExecutionDetail }) {
                   <i key={bar.attempt} className={`fill-${bar.outcome ? toneOf(bar.outcome) : toneOf(node.status)}`} style={span(bar.started_at, bar.ended_at)}
                     title={`try ${bar.attempt}: ${bar.outcome ?? node.status}, ${duration(seconds(bar.started_at, bar.ended_at ?? now))}`} />
                 ))}
+                {pauseOf(node) && <i className="fill-wait waits" style={span(pauseOf(node) ?? "", node.finished_at)} title={node.note.replaceAll("_", " ") || node.status} />}
               </span>
               <span className="num small muted chart-time">{node.started_at ? duration(Math.max(0, seconds(node.started_at, node.finished_at ?? now))) : "–"}</span>
             </li>
           );
         })}
       </ul>
-      {begun.length < run.nodes.length && <div className="body"><Notice tone="idle">{plural(run.nodes.length - begun.length, "node")} did not start.</Notice></div>}
+      {begun.length < run.nodes.length && <p className="chart-note small muted">{plural(run.nodes.length - begun.length, "node")} did not start.</p>}
     </Card>
   );
 }

@@ -336,6 +336,7 @@ export interface paths {
             parameters: {
                 query?: {
                     dead_letters?: boolean;
+                    estimate?: boolean;
                     job?: string;
                     job_id?: string;
                     nodes?: boolean;
@@ -598,6 +599,7 @@ export interface paths {
             };
             requestBody: {
                 content: {
+                    "application/cloudevents-batch+json": components["schemas"]["CloudEvent"][];
                     "application/cloudevents+json": components["schemas"]["CloudEvent"];
                     "application/json": components["schemas"]["CloudEvent"];
                 };
@@ -608,7 +610,7 @@ export interface paths {
                         [name: string]: unknown;
                     };
                     content: {
-                        "application/json": components["schemas"]["Published"];
+                        "application/json": components["schemas"]["Published"] | components["schemas"]["PublishedMany"];
                     };
                 };
             };
@@ -643,6 +645,7 @@ export interface paths {
                     q?: string;
                     queue?: string;
                     since?: string;
+                    sort?: "-created" | "created" | "-started" | "started" | "-ended" | "ended" | "-duration" | "duration";
                     status?: ("pending" | "waiting" | "scheduled" | "queued" | "retrying" | "running" | "succeeded" | "dead" | "cancelled" | "skipped")[];
                     tenant?: string;
                     unique_key?: string;
@@ -1071,6 +1074,108 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/exports": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: {
+            parameters: {
+                query?: {
+                    cursor?: string;
+                    limit?: number;
+                    tenant?: string;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["ExportPolicyPage"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/exports/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put: {
+            parameters: {
+                query?: {
+                    tenant?: string;
+                };
+                header?: never;
+                path: {
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["ExportHold"];
+                };
+            };
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["ExportPolicy"];
+                    };
+                };
+            };
+        };
+        post?: never;
+        delete: {
+            parameters: {
+                query?: {
+                    tenant?: string;
+                };
+                header?: never;
+                path: {
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["DeletedName"];
+                    };
+                };
+            };
+        };
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/healthz": {
         parameters: {
             query?: never;
@@ -1099,6 +1204,42 @@ export interface paths {
         };
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/hooks/{token}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    token: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                202: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Published"];
+                    };
+                };
+            };
+        };
         delete?: never;
         options?: never;
         head?: never;
@@ -1211,6 +1352,7 @@ export interface paths {
                     q?: string;
                     queue?: string;
                     since?: string;
+                    sort?: "-created" | "created" | "-started" | "started" | "-ended" | "ended" | "-duration" | "duration";
                     status?: ("pending" | "waiting" | "scheduled" | "queued" | "retrying" | "running" | "succeeded" | "dead" | "cancelled" | "skipped")[];
                     tenant?: string;
                     unique_key?: string;
@@ -1253,6 +1395,7 @@ export interface paths {
             parameters: {
                 query?: {
                     cursor?: string;
+                    label?: string;
                     limit?: number;
                     prefix?: string;
                     q?: string;
@@ -1639,6 +1782,44 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/jobs/{job}/signature": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: {
+            parameters: {
+                query?: {
+                    tenant?: string;
+                };
+                header?: never;
+                path: {
+                    job: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Signature"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/jobs/{job}/stats": {
         parameters: {
             query?: never;
@@ -1876,6 +2057,154 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/jobs/{name}/hooks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: {
+            parameters: {
+                query?: {
+                    cursor?: string;
+                    limit?: number;
+                    tenant?: string;
+                };
+                header?: never;
+                path: {
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["HookPage"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post: {
+            parameters: {
+                query?: {
+                    tenant?: string;
+                };
+                header?: never;
+                path: {
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["NewHook"];
+                };
+            };
+            responses: {
+                201: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["NewHookAnswer"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/jobs/{name}/hooks/{hook}/revoke": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: {
+            parameters: {
+                query?: {
+                    tenant?: string;
+                };
+                header?: never;
+                path: {
+                    hook: string;
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Hook"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/jobs/{name}/hooks/{hook}/rotate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: {
+            parameters: {
+                query?: {
+                    tenant?: string;
+                };
+                header?: never;
+                path: {
+                    hook: string;
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: {
+                content: {
+                    "application/json": components["schemas"]["HookRotation"];
+                };
+            };
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["NewHookAnswer"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/keys": {
         parameters: {
             query?: never;
@@ -2012,6 +2341,656 @@ export interface paths {
                 };
             };
         };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/leases": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: {
+            parameters: {
+                query?: {
+                    tenant?: string;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["WorkerRegistration"];
+                };
+            };
+            responses: {
+                201: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["WorkerLease"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/leases/{worker}/claim": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: {
+            parameters: {
+                query?: {
+                    tenant?: string;
+                };
+                header?: never;
+                path: {
+                    worker: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["ClaimBody"];
+                };
+            };
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["LeaseClaim"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/leases/{worker}/details": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: {
+            parameters: {
+                query?: {
+                    tenant?: string;
+                };
+                header?: never;
+                path: {
+                    worker: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["DetailsRequest"];
+                };
+            };
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["HeldDetails"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/leases/{worker}/drain": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: {
+            parameters: {
+                query?: {
+                    tenant?: string;
+                };
+                header?: never;
+                path: {
+                    worker: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: {
+                content: {
+                    "application/json": components["schemas"]["Departure"];
+                };
+            };
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Released"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/leases/{worker}/expand": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: {
+            parameters: {
+                query?: {
+                    tenant?: string;
+                };
+                header?: never;
+                path: {
+                    worker: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Fenced"];
+                };
+            };
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["RunBegun"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/leases/{worker}/logs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: {
+            parameters: {
+                query?: {
+                    tenant?: string;
+                };
+                header?: never;
+                path: {
+                    worker: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["LogReport"];
+                };
+            };
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["LogReceipt"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/leases/{worker}/progress": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: {
+            parameters: {
+                query?: {
+                    tenant?: string;
+                };
+                header?: never;
+                path: {
+                    worker: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["ProgressBody"];
+                };
+            };
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["StaleReports"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/leases/{worker}/renew": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: {
+            parameters: {
+                query?: {
+                    tenant?: string;
+                };
+                header?: never;
+                path: {
+                    worker: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["LeaseRenewal"];
+                };
+            };
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["WorkerLease"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/leases/{worker}/reports": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: {
+            parameters: {
+                query?: {
+                    tenant?: string;
+                };
+                header?: never;
+                path: {
+                    worker: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["ResultsReport"];
+                };
+            };
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["ReportVerdicts"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/leases/{worker}/steps": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: {
+            parameters: {
+                query?: {
+                    tenant?: string;
+                };
+                header?: never;
+                path: {
+                    worker: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["StepsReport"];
+                };
+            };
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["RecordedSteps"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/limits": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: {
+            parameters: {
+                query?: {
+                    cursor?: string;
+                    limit?: number;
+                    tenant?: string;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["LimitPage"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/limits/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: {
+            parameters: {
+                query?: {
+                    tenant?: string;
+                };
+                header?: never;
+                path: {
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Limit"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch: {
+            parameters: {
+                query?: {
+                    tenant?: string;
+                };
+                header?: never;
+                path: {
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["LimitChanges"];
+                };
+            };
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Limit"];
+                    };
+                };
+            };
+        };
+        trace?: never;
+    };
+    "/limits/{name}/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: {
+            parameters: {
+                query?: {
+                    tenant?: string;
+                };
+                header?: never;
+                path: {
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: {
+                content: {
+                    "application/json": components["schemas"]["LimitPause"];
+                };
+            };
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Limit"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/limits/{name}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: {
+            parameters: {
+                query?: {
+                    tenant?: string;
+                };
+                header?: never;
+                path: {
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: {
+                content: {
+                    "application/json": components["schemas"]["LimitResume"];
+                };
+            };
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Limit"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/logs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: {
+            parameters: {
+                query?: {
+                    cursor?: string;
+                    job?: string;
+                    job_id?: string;
+                    level?: "debug" | "info" | "warning" | "error" | "critical";
+                    limit?: number;
+                    q?: string;
+                    queue?: string;
+                    since?: string;
+                    status?: ("pending" | "waiting" | "scheduled" | "queued" | "retrying" | "running" | "succeeded" | "dead" | "cancelled" | "skipped")[];
+                    tenant?: string;
+                    until?: string;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["FoundLinePage"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -2316,6 +3295,43 @@ export interface paths {
                     };
                     content: {
                         "application/json": components["schemas"]["Health"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/schedules/next": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: {
+            parameters: {
+                query?: {
+                    limit?: number;
+                    tenant?: string;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["SchedulePage"];
                     };
                 };
             };
@@ -2790,6 +3806,7 @@ export interface paths {
             parameters: {
                 query?: {
                     tenant?: string;
+                    topics?: string[];
                 };
                 header?: never;
                 path?: never;
@@ -2809,6 +3826,196 @@ export interface paths {
         };
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/subscriptions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: {
+            parameters: {
+                query?: {
+                    cursor?: string;
+                    limit?: number;
+                    tenant?: string;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["SubscriptionPage"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post: {
+            parameters: {
+                query?: {
+                    tenant?: string;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["NewSubscription"];
+                };
+            };
+            responses: {
+                201: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Subscription"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/subscriptions/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: {
+            parameters: {
+                query?: {
+                    tenant?: string;
+                };
+                header?: never;
+                path: {
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Subscription"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete: {
+            parameters: {
+                query?: {
+                    tenant?: string;
+                };
+                header?: never;
+                path: {
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["DeletedName"];
+                    };
+                };
+            };
+        };
+        options?: never;
+        head?: never;
+        patch: {
+            parameters: {
+                query?: {
+                    tenant?: string;
+                };
+                header?: never;
+                path: {
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["SubscriptionChange"];
+                };
+            };
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Subscription"];
+                    };
+                };
+            };
+        };
+        trace?: never;
+    };
+    "/subscriptions/{name}/test": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: {
+            parameters: {
+                query?: {
+                    tenant?: string;
+                };
+                header?: never;
+                path: {
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: {
+                content: {
+                    "application/json": components["schemas"]["Nothing"];
+                };
+            };
+            responses: {
+                202: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["AlertTest"];
+                    };
+                };
+            };
+        };
         delete?: never;
         options?: never;
         head?: never;
@@ -3262,6 +4469,41 @@ export interface components {
             started_at: string | null;
             worker_id: string | null;
         };
+        /** AttemptEnd */
+        AttemptEnd: {
+            at?: string | null;
+            attempt: number;
+            checkpoint?: unknown;
+            delay?: number | null;
+            error?: components["schemas"]["ResultError"] | null;
+            /** Format: uuid */
+            execution_id: string;
+            /** @default false */
+            forgets_crashes?: boolean;
+            /** @default false */
+            is_permanent?: boolean;
+            /** Format: uuid */
+            lease_id: string;
+            log?: components["schemas"]["Line"][];
+            outcome: components["schemas"]["Outcome"];
+            ran?: number | null;
+            reason?: string | null;
+            result?: unknown;
+            status?: components["schemas"]["State"] | null;
+        };
+        /** AttemptProgress */
+        AttemptProgress: {
+            attempt: number;
+            checkpoint?: unknown;
+            /** Format: uuid */
+            execution_id: string;
+            /** Format: uuid */
+            lease_id: string;
+            message?: string | null;
+            progress?: number | null;
+            /** @default 0 */
+            ran?: number;
+        };
         /** AuditBreak */
         AuditBreak: {
             entry_id: string | null;
@@ -3353,6 +4595,48 @@ export interface components {
             execution_id: string;
             status: components["schemas"]["State"];
         };
+        /** ClaimBody */
+        ClaimBody: {
+            /** @default false */
+            is_first?: boolean;
+            kinds?: string[];
+            /** Format: uuid */
+            lease_id: string;
+            /** @default 1 */
+            limit?: number;
+            queues?: string[] | null;
+            /** @default 0 */
+            wait?: number;
+        };
+        /** ClaimedExecution */
+        ClaimedExecution: {
+            args: unknown;
+            attempt: number;
+            cancel_requested?: boolean;
+            checkpoint?: unknown;
+            crashes: number;
+            /** Format: date-time */
+            created_at: string;
+            /** Format: uuid */
+            execution_id: string;
+            expires_at?: string | null;
+            failures: number;
+            is_limited?: boolean;
+            job: string;
+            kind: string;
+            node?: string | null;
+            parent_id?: string | null;
+            previous_success?: string | null;
+            /** @enum {unknown} */
+            priority: "critical" | "high" | "low" | "normal";
+            queue: string;
+            retries?: number | null;
+            /** Format: date-time */
+            run_at: string;
+            scheduled_for?: string | null;
+            timeout?: number | null;
+            version: number;
+        };
         /** CloudEvent */
         CloudEvent: {
             data?: unknown;
@@ -3382,6 +4666,12 @@ export interface components {
             shell?: boolean;
             stdin?: components["schemas"]["Words"];
             success_codes?: number | number[];
+        };
+        /** ConcurrencyOption */
+        ConcurrencyOption: {
+            key?: string | null;
+            limit?: number;
+            name?: string | null;
         };
         /** Counts */
         Counts: {
@@ -3425,6 +4715,11 @@ export interface components {
             items: components["schemas"]["DeadLetterGroup"][];
             next_cursor: string | null;
         };
+        /** Debounce */
+        Debounce: {
+            key?: string | null;
+            wait?: number;
+        };
         /** Decision */
         Decision: {
             /** @default true */
@@ -3443,7 +4738,7 @@ export interface components {
             message_queue?: string | null;
             name?: string | null;
             /** @enum {string} */
-            on: "dead_letter" | "failures" | "failure_rate" | "missed_run" | "late_start" | "long_run" | "queue_age" | "no_worker" | "lost_workers" | "paused" | "store_health" | "succeeded";
+            on: "dead_letter" | "failures" | "failure_rate" | "missed_run" | "late_start" | "long_run" | "queue_age" | "no_worker" | "lost_workers" | "paused" | "store_health" | "succeeded" | "heartbeat";
             queue?: string | null;
             rate?: number | null;
             repeat?: (number | string) | null;
@@ -3457,10 +4752,26 @@ export interface components {
             backoff?: string | {
                 [key: string]: unknown;
             } | null;
+            cache_for?: number | string | null;
+            cache_key?: string | null;
+            cache_version?: string | null;
             calendar?: {
                 [key: string]: unknown;
             } | null;
             command?: string | components["schemas"]["Words"][] | components["schemas"]["Command"] | null;
+            concurrency?: number | {
+                key?: string;
+                limit: number;
+                name?: string;
+            } | (number | {
+                key?: string;
+                limit: number;
+                name?: string;
+            })[] | null;
+            debounce?: number | string | {
+                key?: string;
+                wait: number | string;
+            } | null;
             dependencies?: string[] | null;
             description?: string | null;
             dst?: {
@@ -3485,9 +4796,13 @@ export interface components {
                 skipped?: number | string;
                 succeeded?: number | string;
             } | null;
+            labels?: {
+                [key: string]: string;
+            } | null;
             made_from?: components["schemas"]["MadeFrom"] | null;
             max_crashes?: number | null;
             max_executions?: number | null;
+            max_wait?: number | string | null;
             misfire?: ("fire_once" | "skip" | "fire_all") | {
                 [key: string]: unknown;
             } | null;
@@ -3500,15 +4815,39 @@ export interface components {
                 to: unknown;
             }[] | null;
             notify?: components["schemas"]["Message"] | null;
+            on_conflict?: ("return" | "replace" | "cancel" | "error") | null;
             on_dependency_failure?: ("wait" | "skip" | "run") | null;
+            on_full?: ("wait" | "skip" | "cancel_oldest" | "keep_newest") | null;
             on_lost?: ("retry" | "dead") | null;
             overlap?: ("skip" | "queue" | "queue_all" | "replace" | "allow") | null;
             parameters?: {
                 [key: string]: unknown;
             } | null;
             pause_after_failures?: number | null;
+            prefer?: {
+                [key: string]: string | string[];
+            } | null;
             priority?: string | number | null;
             queue?: string | null;
+            rate?: string | {
+                burst?: number;
+                cost?: number | string;
+                key?: string;
+                name?: string;
+                rate: string;
+            } | (string | {
+                burst?: number;
+                cost?: number | string;
+                key?: string;
+                name?: string;
+                rate: string;
+            })[] | null;
+            requires?: {
+                [key: string]: string | string[];
+            } | null;
+            resources?: {
+                [key: string]: number | string;
+            } | null;
             retries?: number | {
                 [key: string]: unknown;
             } | null;
@@ -3517,13 +4856,28 @@ export interface components {
             } | (string | {
                 [key: string]: unknown;
             })[] | null;
+            share?: true | string | string[] | {
+                key?: true | string | string[];
+                weights?: {
+                    [key: string]: number;
+                };
+            } | null;
             shell?: boolean | null;
+            singleton?: ("running" | "unfinished") | {
+                key?: string;
+                /** @enum {unknown} */
+                scope: "running" | "unfinished";
+            } | null;
             source?: string | null;
             sql?: components["schemas"]["Statement"] | null;
             start_at?: string | null;
             store_result?: boolean | null;
             task?: string | null;
             template?: string | null;
+            throttle?: string | {
+                key?: string;
+                rate: string;
+            } | null;
             timeout?: number | string | null;
             tz?: string | null;
             user_id?: string | null;
@@ -3560,6 +4914,18 @@ export interface components {
             name: string;
             /** @enum {unknown} */
             status: "deleted";
+        };
+        /** Departure */
+        Departure: {
+            /** @default true */
+            is_over?: boolean;
+            lease_ids?: string[] | null;
+        };
+        /** DetailsRequest */
+        DetailsRequest: {
+            /** Format: uuid */
+            execution_id: string;
+            secrets?: string[];
         };
         /** Drained */
         Drained: {
@@ -3678,6 +5044,7 @@ export interface components {
             expires_at: string | null;
             failures: number;
             finished_at: string | null;
+            fired_by: components["schemas"]["FiringEvent"] | null;
             is_discarded: boolean;
             job: string;
             /** Format: uuid */
@@ -3748,6 +5115,33 @@ export interface components {
             schedule: string;
             until: string | null;
         };
+        /** ExportHold */
+        ExportHold: {
+            until: string;
+        };
+        /** ExportPolicy */
+        ExportPolicy: {
+            author: string;
+            name: string;
+            tenant: string;
+            /** Format: date-time */
+            until: string;
+            /** Format: date-time */
+            updated_at: string;
+        };
+        /** ExportPolicyPage */
+        ExportPolicyPage: {
+            items: components["schemas"]["ExportPolicy"][];
+            next_cursor: string | null;
+        };
+        /** Fenced */
+        Fenced: {
+            attempt: number;
+            /** Format: uuid */
+            execution_id: string;
+            /** Format: uuid */
+            lease_id: string;
+        };
         /** FieldChange */
         FieldChange: {
             after: unknown;
@@ -3770,11 +5164,48 @@ export interface components {
             reason: string | null;
             until: string | null;
         };
+        /** FiringEvent */
+        FiringEvent: {
+            event_id: string;
+            source: string;
+            type: string;
+        };
+        /** FoundLine */
+        FoundLine: {
+            /** Format: date-time */
+            at: string;
+            attempt: number;
+            /** Format: uuid */
+            execution_id: string;
+            job: string;
+            level: string;
+            message: string;
+            source: string;
+        };
+        /** FoundLinePage */
+        FoundLinePage: {
+            items: components["schemas"]["FoundLine"][];
+            next_cursor: string | null;
+        };
         /** Health */
         Health: {
             error?: string | null;
             /** @enum {unknown} */
             status: "ok" | "ready" | "unavailable";
+        };
+        /** HeldAttempt */
+        HeldAttempt: {
+            attempt: number;
+            /** Format: uuid */
+            execution_id: string;
+        };
+        /** HeldDetails */
+        HeldDetails: {
+            attempts: components["schemas"]["Attempt"][];
+            definition: unknown;
+            secrets: {
+                [key: string]: string;
+            };
         };
         /** Holder */
         Holder: {
@@ -3783,6 +5214,36 @@ export interface components {
             job: string;
             status: components["schemas"]["State"];
             url: string;
+        };
+        /** Hook */
+        Hook: {
+            algorithm: string | null;
+            /** Format: date-time */
+            created_at: string;
+            created_by: string;
+            encoding: string | null;
+            event: string;
+            expires_at: string | null;
+            header: string | null;
+            hint: string;
+            /** Format: uuid */
+            hook_id: string;
+            job: string;
+            name: string;
+            revoked_at: string | null;
+            secret: string | null;
+            signature: string | null;
+            used_at: string | null;
+        };
+        /** HookPage */
+        HookPage: {
+            items: components["schemas"]["Hook"][];
+            next_cursor: string | null;
+        };
+        /** HookRotation */
+        HookRotation: {
+            /** @default 1d */
+            overlap?: number | string;
         };
         HttpRequest: {
             body?: unknown;
@@ -3793,6 +5254,7 @@ export interface components {
             /** @enum {unknown} */
             method?: "GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE" | "OPTIONS";
             redirects?: boolean | number;
+            sign?: components["schemas"]["Words"];
             url: components["schemas"]["Words"];
         };
         /** Incident */
@@ -3821,6 +5283,7 @@ export interface components {
                 [key: string]: unknown;
             } | null;
             at?: string | null;
+            cache?: "refresh" | null;
             delay?: (number | string) | null;
             expires?: (number | string) | null;
             /** @default false */
@@ -3849,9 +5312,14 @@ export interface components {
                 [key: string]: unknown;
             } | null;
             author: string;
+            cache_for: number | null;
+            cache_key: string | null;
+            cache_version: string;
             command: unknown;
+            concurrency: components["schemas"]["ConcurrencyOption"][];
             /** Format: date-time */
             created_at: string;
+            debounce: components["schemas"]["Debounce"] | null;
             dependencies: string[];
             description: string;
             env: {
@@ -3867,9 +5335,13 @@ export interface components {
             job_id: string;
             keep: components["schemas"]["Keep"];
             kind: string;
+            labels: {
+                [key: string]: string;
+            };
             last_execution: components["schemas"]["Execution"] | null;
             link: string | null;
             max_crashes: number;
+            max_wait: number | null;
             misfire: {
                 [key: string]: unknown;
             };
@@ -3879,7 +5351,11 @@ export interface components {
             notify: {
                 [key: string]: unknown;
             } | null;
+            /** @enum {unknown} */
+            on_conflict: "cancel" | "error" | "replace" | "return";
             on_dependency_failure: components["schemas"]["OnFailure"];
+            /** @enum {unknown} */
+            on_full: "cancel_oldest" | "keep_newest" | "skip" | "wait";
             /** @enum {unknown} */
             on_lost: "dead" | "retry";
             once: boolean;
@@ -3887,10 +5363,20 @@ export interface components {
             pause_after_failures: number | null;
             pause_note: string;
             paused_at: string | null;
+            prefer: {
+                [key: string]: string[];
+            };
             /** @enum {unknown} */
             priority: "critical" | "high" | "low" | "normal";
             progress: number | null;
             queue: string;
+            rate: components["schemas"]["RateOption"][];
+            requires: {
+                [key: string]: string[];
+            };
+            resources: {
+                [key: string]: number;
+            };
             retry: {
                 [key: string]: unknown;
             };
@@ -3898,7 +5384,12 @@ export interface components {
             settings: {
                 [key: string]: unknown;
             } | null;
+            share: components["schemas"]["ShareOption"] | null;
             shell: boolean | null;
+            signature: {
+                [key: string]: unknown;
+            } | null;
+            singleton: components["schemas"]["Singleton"] | null;
             source: string;
             sql: {
                 [key: string]: unknown;
@@ -3912,6 +5403,7 @@ export interface components {
                 [key: string]: unknown;
             } | null;
             tenant: string;
+            throttle: components["schemas"]["RequestThrottle"] | null;
             timeout: number | null;
             truncated: boolean;
             user_id: string | null;
@@ -3929,10 +5421,26 @@ export interface components {
             backoff?: string | {
                 [key: string]: unknown;
             } | null;
+            cache_for?: number | string | null;
+            cache_key?: string | null;
+            cache_version?: string | null;
             calendar?: {
                 [key: string]: unknown;
             } | null;
             command?: string | components["schemas"]["Words"][] | components["schemas"]["Command"] | null;
+            concurrency?: number | {
+                key?: string;
+                limit: number;
+                name?: string;
+            } | (number | {
+                key?: string;
+                limit: number;
+                name?: string;
+            })[] | null;
+            debounce?: number | string | {
+                key?: string;
+                wait: number | string;
+            } | null;
             dependencies?: string[] | null;
             description?: string | null;
             dst?: {
@@ -3957,9 +5465,13 @@ export interface components {
                 skipped?: number | string;
                 succeeded?: number | string;
             } | null;
+            labels?: {
+                [key: string]: string;
+            } | null;
             made_from?: components["schemas"]["MadeFrom"] | null;
             max_crashes?: number | null;
             max_executions?: number | null;
+            max_wait?: number | string | null;
             misfire?: ("fire_once" | "skip" | "fire_all") | {
                 [key: string]: unknown;
             } | null;
@@ -3971,15 +5483,39 @@ export interface components {
                 to: unknown;
             }[] | null;
             notify?: components["schemas"]["Message"] | null;
+            on_conflict?: ("return" | "replace" | "cancel" | "error") | null;
             on_dependency_failure?: ("wait" | "skip" | "run") | null;
+            on_full?: ("wait" | "skip" | "cancel_oldest" | "keep_newest") | null;
             on_lost?: ("retry" | "dead") | null;
             overlap?: ("skip" | "queue" | "queue_all" | "replace" | "allow") | null;
             parameters?: {
                 [key: string]: unknown;
             } | null;
             pause_after_failures?: number | null;
+            prefer?: {
+                [key: string]: string | string[];
+            } | null;
             priority?: string | number | null;
             queue?: string | null;
+            rate?: string | {
+                burst?: number;
+                cost?: number | string;
+                key?: string;
+                name?: string;
+                rate: string;
+            } | (string | {
+                burst?: number;
+                cost?: number | string;
+                key?: string;
+                name?: string;
+                rate: string;
+            })[] | null;
+            requires?: {
+                [key: string]: string | string[];
+            } | null;
+            resources?: {
+                [key: string]: number | string;
+            } | null;
             retries?: number | {
                 [key: string]: unknown;
             } | null;
@@ -3988,13 +5524,28 @@ export interface components {
             } | (string | {
                 [key: string]: unknown;
             })[] | null;
+            share?: true | string | string[] | {
+                key?: true | string | string[];
+                weights?: {
+                    [key: string]: number;
+                };
+            } | null;
             shell?: boolean | null;
+            singleton?: ("running" | "unfinished") | {
+                key?: string;
+                /** @enum {unknown} */
+                scope: "running" | "unfinished";
+            } | null;
             source?: string | null;
             sql?: components["schemas"]["Statement"] | null;
             start_at?: string | null;
             store_result?: boolean | null;
             task?: string | null;
             template?: string | null;
+            throttle?: string | {
+                key?: string;
+                rate: string;
+            } | null;
             timeout?: number | string | null;
             tz?: string | null;
             user_id?: string | null;
@@ -4078,7 +5629,7 @@ export interface components {
          * KeyKind
          * @enum {unknown}
          */
-        KeyKind: "key" | "login" | "session";
+        KeyKind: "hook" | "key" | "login" | "session";
         /** KeyPage */
         KeyPage: {
             items: components["schemas"]["Key"][];
@@ -4092,6 +5643,23 @@ export interface components {
             role: string;
             /** Format: date-time */
             until: string;
+        };
+        /** LeaseClaim */
+        LeaseClaim: {
+            executions: components["schemas"]["ClaimedExecution"][];
+            has_news?: boolean;
+            is_due?: boolean;
+            is_limited?: boolean;
+            /** Format: uuid */
+            lease_id: string;
+            next_due?: string | null;
+            now?: string | null;
+        };
+        /** LeaseRenewal */
+        LeaseRenewal: {
+            /** @default 15 */
+            lease?: number;
+            lease_ids?: string[];
         };
         /** LetterFilter */
         LetterFilter: {
@@ -4117,17 +5685,80 @@ export interface components {
             dry_run?: boolean;
             filter?: components["schemas"]["LetterFilter"] | null;
             ids?: string[] | null;
+            limit?: number | null;
         };
+        /** Limit */
+        Limit: {
+            at_least: string[];
+            buckets: components["schemas"]["LimitKey"][];
+            declared: components["schemas"]["LimitNumbers"];
+            is_paused: boolean;
+            keys: number;
+            limit: number | null;
+            name: string;
+            next_at: string | null;
+            paused_until: string | null;
+            rates: string[];
+            running: number;
+            waiting: number;
+        };
+        /** LimitChanges */
+        LimitChanges: {
+            limit?: number | null;
+            rate?: string | string[] | null;
+        };
+        /** LimitKey */
+        LimitKey: {
+            holders: string[];
+            is_paused: boolean;
+            key: string;
+            next_at: string | null;
+            paused_until: string | null;
+            running: number;
+            tokens: number | null;
+            waiting: number;
+        };
+        /** LimitNumbers */
+        LimitNumbers: {
+            limit: number | null;
+            rates: string[];
+        };
+        /** LimitPage */
+        LimitPage: {
+            items: components["schemas"]["Limit"][];
+            next_cursor: string | null;
+        };
+        /** LimitPause */
+        LimitPause: {
+            duration?: (number | string) | null;
+            key?: string | null;
+        };
+        /** LimitResume */
+        LimitResume: {
+            key?: string | null;
+        };
+        /** Line */
+        Line: [
+            number,
+            string,
+            string,
+            string
+        ];
         /** ListedVersion */
         ListedVersion: {
             args: {
                 [key: string]: unknown;
             } | null;
             author: string;
+            cache_for: number | null;
+            cache_key: string | null;
+            cache_version: string;
             changes: components["schemas"]["FieldChange"][];
             command: unknown;
+            concurrency: components["schemas"]["ConcurrencyOption"][];
             /** Format: date-time */
             created_at: string;
+            debounce: components["schemas"]["Debounce"] | null;
             dependencies: string[];
             description: string;
             env: {
@@ -4140,8 +5771,12 @@ export interface components {
             job_id: string;
             keep: components["schemas"]["Keep"];
             kind: string;
+            labels: {
+                [key: string]: string;
+            };
             link: string | null;
             max_crashes: number;
+            max_wait: number | null;
             misfire: {
                 [key: string]: unknown;
             };
@@ -4150,7 +5785,11 @@ export interface components {
             notify: {
                 [key: string]: unknown;
             } | null;
+            /** @enum {unknown} */
+            on_conflict: "cancel" | "error" | "replace" | "return";
             on_dependency_failure: components["schemas"]["OnFailure"];
+            /** @enum {unknown} */
+            on_full: "cancel_oldest" | "keep_newest" | "skip" | "wait";
             /** @enum {unknown} */
             on_lost: "dead" | "retry";
             once: boolean;
@@ -4158,9 +5797,19 @@ export interface components {
             pause_after_failures: number | null;
             pause_note: string;
             paused_at: string | null;
+            prefer: {
+                [key: string]: string[];
+            };
             /** @enum {unknown} */
             priority: "critical" | "high" | "low" | "normal";
             queue: string;
+            rate: components["schemas"]["RateOption"][];
+            requires: {
+                [key: string]: string[];
+            };
+            resources: {
+                [key: string]: number;
+            };
             retry: {
                 [key: string]: unknown;
             };
@@ -4168,7 +5817,12 @@ export interface components {
             settings: {
                 [key: string]: unknown;
             } | null;
+            share: components["schemas"]["ShareOption"] | null;
             shell: boolean | null;
+            signature: {
+                [key: string]: unknown;
+            } | null;
+            singleton: components["schemas"]["Singleton"] | null;
             source: string;
             sql: {
                 [key: string]: unknown;
@@ -4179,6 +5833,7 @@ export interface components {
                 [key: string]: unknown;
             } | null;
             tenant: string;
+            throttle: components["schemas"]["RequestThrottle"] | null;
             timeout: number | null;
             truncated: boolean;
             user_id: string | null;
@@ -4205,11 +5860,29 @@ export interface components {
             message: string;
             source: string;
         };
+        /** LogLines */
+        LogLines: {
+            attempt: number;
+            /** Format: uuid */
+            execution_id: string;
+            /** Format: uuid */
+            lease_id: string;
+            lines: components["schemas"]["Line"][];
+            number: number;
+        };
         /** LogPage */
         LogPage: {
             end_cursor: string | null;
             items: components["schemas"]["LogLine"][];
             next_cursor: string | null;
+        };
+        /** LogReceipt */
+        LogReceipt: {
+            parts: number;
+        };
+        /** LogReport */
+        LogReport: {
+            parts: components["schemas"]["LogLines"][];
         };
         MadeFrom: {
             name: string;
@@ -4231,10 +5904,12 @@ export interface components {
             at: string;
             attempt?: number | null;
             event: string;
+            event_id?: string | null;
             n?: number | null;
             node?: string | null;
             status?: components["schemas"]["State"] | null;
             step?: string | null;
+            type?: string | null;
             until?: string | null;
             worker_id?: string | null;
         };
@@ -4255,12 +5930,44 @@ export interface components {
             message_queue?: string | null;
             name: string;
             /** @enum {string} */
-            on: "dead_letter" | "failures" | "failure_rate" | "missed_run" | "late_start" | "long_run" | "queue_age" | "no_worker" | "lost_workers" | "paused" | "store_health" | "succeeded";
+            on: "dead_letter" | "failures" | "failure_rate" | "missed_run" | "late_start" | "long_run" | "queue_age" | "no_worker" | "lost_workers" | "paused" | "store_health" | "succeeded" | "heartbeat";
             queue?: string | null;
             rate?: number | null;
             repeat?: (number | string) | null;
             to?: unknown | null;
             within?: (number | string) | null;
+        };
+        /** NewHook */
+        NewHook: {
+            algorithm?: ("sha1" | "sha256" | "sha512") | null;
+            encoding?: ("base64" | "hex") | null;
+            expires?: (number | string) | null;
+            header?: string | null;
+            name: string;
+            secret?: string | null;
+            signature?: ("github" | "hmac" | "standard" | "stripe") | null;
+        };
+        /** NewHookAnswer */
+        NewHookAnswer: {
+            algorithm: string | null;
+            /** Format: date-time */
+            created_at: string;
+            created_by: string;
+            encoding: string | null;
+            event: string;
+            expires_at: string | null;
+            header: string | null;
+            hint: string;
+            /** Format: uuid */
+            hook_id: string;
+            job: string;
+            name: string;
+            path: string;
+            revoked_at: string | null;
+            secret: string | null;
+            signature: string | null;
+            token: string;
+            used_at: string | null;
         };
         NewJob: {
             args?: {
@@ -4269,10 +5976,26 @@ export interface components {
             backoff?: string | {
                 [key: string]: unknown;
             } | null;
+            cache_for?: number | string | null;
+            cache_key?: string | null;
+            cache_version?: string | null;
             calendar?: {
                 [key: string]: unknown;
             } | null;
             command?: string | components["schemas"]["Words"][] | components["schemas"]["Command"] | null;
+            concurrency?: number | {
+                key?: string;
+                limit: number;
+                name?: string;
+            } | (number | {
+                key?: string;
+                limit: number;
+                name?: string;
+            })[] | null;
+            debounce?: number | string | {
+                key?: string;
+                wait: number | string;
+            } | null;
             dependencies?: string[] | null;
             description?: string | null;
             dst?: {
@@ -4297,9 +6020,13 @@ export interface components {
                 skipped?: number | string;
                 succeeded?: number | string;
             } | null;
+            labels?: {
+                [key: string]: string;
+            } | null;
             made_from?: components["schemas"]["MadeFrom"] | null;
             max_crashes?: number | null;
             max_executions?: number | null;
+            max_wait?: number | string | null;
             misfire?: ("fire_once" | "skip" | "fire_all") | {
                 [key: string]: unknown;
             } | null;
@@ -4312,15 +6039,39 @@ export interface components {
                 to: unknown;
             }[] | null;
             notify?: components["schemas"]["Message"] | null;
+            on_conflict?: ("return" | "replace" | "cancel" | "error") | null;
             on_dependency_failure?: ("wait" | "skip" | "run") | null;
+            on_full?: ("wait" | "skip" | "cancel_oldest" | "keep_newest") | null;
             on_lost?: ("retry" | "dead") | null;
             overlap?: ("skip" | "queue" | "queue_all" | "replace" | "allow") | null;
             parameters?: {
                 [key: string]: unknown;
             } | null;
             pause_after_failures?: number | null;
+            prefer?: {
+                [key: string]: string | string[];
+            } | null;
             priority?: string | number | null;
             queue?: string | null;
+            rate?: string | {
+                burst?: number;
+                cost?: number | string;
+                key?: string;
+                name?: string;
+                rate: string;
+            } | (string | {
+                burst?: number;
+                cost?: number | string;
+                key?: string;
+                name?: string;
+                rate: string;
+            })[] | null;
+            requires?: {
+                [key: string]: string | string[];
+            } | null;
+            resources?: {
+                [key: string]: number | string;
+            } | null;
             retries?: number | {
                 [key: string]: unknown;
             } | null;
@@ -4329,7 +6080,18 @@ export interface components {
             } | (string | {
                 [key: string]: unknown;
             })[] | null;
+            share?: true | string | string[] | {
+                key?: true | string | string[];
+                weights?: {
+                    [key: string]: number;
+                };
+            } | null;
             shell?: boolean | null;
+            singleton?: ("running" | "unfinished") | {
+                key?: string;
+                /** @enum {unknown} */
+                scope: "running" | "unfinished";
+            } | null;
             source?: string | null;
             sql?: components["schemas"]["Statement"] | null;
             start_at?: string | null;
@@ -4337,6 +6099,10 @@ export interface components {
             task?: string | null;
             template?: string | null;
             tenant?: string | null;
+            throttle?: string | {
+                key?: string;
+                rate: string;
+            } | null;
             timeout?: number | string | null;
             tz?: string | null;
             unique_key?: string | null;
@@ -4383,6 +6149,18 @@ export interface components {
         NewSecret: {
             /** Format: password */
             value: string;
+        };
+        /** NewSubscription */
+        NewSubscription: {
+            description?: string | null;
+            job?: string | null;
+            message_queue?: string | null;
+            name: string;
+            queue?: string | null;
+            secret?: string | null;
+            status?: ("succeeded" | "dead" | "cancelled" | "skipped" | "retrying" | "lost")[] | ("succeeded" | "dead" | "cancelled" | "skipped" | "retrying" | "lost") | null;
+            types?: (string[] | string) | null;
+            url: unknown;
         };
         /** NewTemplate */
         NewTemplate: {
@@ -4466,6 +6244,7 @@ export interface components {
             /** @enum {unknown} */
             method?: "GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE" | "OPTIONS";
             redirects?: boolean | number;
+            sign?: components["schemas"]["NodeWords"];
             url: components["schemas"]["NodeWords"];
         };
         NodeJoined: {
@@ -4566,13 +6345,23 @@ export interface components {
             title: string;
             type: string;
         };
+        /** ProgressBody */
+        ProgressBody: {
+            reports?: components["schemas"]["AttemptProgress"][];
+            sole_suspect?: string | null;
+        };
         /** Published */
         Published: {
             created: boolean;
             event_id: string;
             execution_id: string | null;
+            executions: string[];
             node: string | null;
             resumed: number;
+        };
+        /** PublishedMany */
+        PublishedMany: {
+            items: components["schemas"]["Published"][];
         };
         /** Purged */
         Purged: {
@@ -4630,11 +6419,41 @@ export interface components {
             queued: number | null;
             running: number | null;
         };
+        /** RateOption */
+        RateOption: {
+            burst?: number | null;
+            cost?: number | string;
+            key?: string | null;
+            name?: string | null;
+            rate?: string;
+        };
         /** Rates */
         Rates: {
             enqueued: number;
             failed: number;
             finished: number | null;
+        };
+        /** RecordedStep */
+        RecordedStep: {
+            error?: string | null;
+            failures?: number;
+            finished_at?: string | null;
+            is_done: boolean;
+            kind: components["schemas"]["StepKind"];
+            n: number;
+            name: string;
+            result?: unknown;
+            /** Format: date-time */
+            started_at: string;
+            wake_at?: string | null;
+        };
+        /** RecordedSteps */
+        RecordedSteps: {
+            items: (components["schemas"]["RecordedStep"] | null)[];
+        };
+        /** Released */
+        Released: {
+            released: number;
         };
         /** Remedy */
         Remedy: {
@@ -4650,6 +6469,40 @@ export interface components {
             method: string;
             path: string;
         };
+        /** ReportVerdict */
+        ReportVerdict: {
+            attempt: number;
+            current_attempt: number | null;
+            detail: string;
+            /** Format: uuid */
+            execution_id: string;
+            /** @enum {unknown} */
+            ruling: "busy" | "cancelled" | "refused" | "stale";
+        };
+        /** ReportVerdicts */
+        ReportVerdicts: {
+            items: components["schemas"]["ReportVerdict"][];
+        };
+        /** RequestThrottle */
+        RequestThrottle: {
+            key?: string | null;
+            limit?: number;
+            period?: number;
+        };
+        /** ResultError */
+        ResultError: {
+            /** @default  */
+            message?: string;
+            names?: string[];
+            /** @default  */
+            traceback?: string;
+            /** @default Error */
+            type?: string;
+        };
+        /** ResultsReport */
+        ResultsReport: {
+            results: components["schemas"]["AttemptEnd"][];
+        };
         /** Retrial */
         Retrial: {
             cursor?: string | null;
@@ -4659,6 +6512,7 @@ export interface components {
             /** @default false */
             force?: boolean;
             ids?: string[] | null;
+            limit?: number | null;
         };
         /**
          * Role
@@ -4668,6 +6522,10 @@ export interface components {
         /** Rollback */
         Rollback: {
             version: number;
+        };
+        /** RunBegun */
+        RunBegun: {
+            is_begun: boolean;
         };
         /** RunEdge */
         RunEdge: {
@@ -4780,6 +6638,7 @@ export interface components {
             dry_run?: boolean;
             filter?: components["schemas"]["ExecutionFilter"] | null;
             ids?: string[] | null;
+            limit?: number | null;
         };
         /** Series */
         Series: {
@@ -4812,10 +6671,26 @@ export interface components {
             tenant: string;
             version: string;
         };
+        /** ShareOption */
+        ShareOption: {
+            key?: string[];
+            weights?: {
+                [key: string]: number;
+            };
+        };
         /** Signal */
         Signal: {
             data?: unknown;
             name: string;
+        };
+        /** Signature */
+        Signature: {
+            job: string;
+            /** Format: uuid */
+            job_id: string;
+            schema: {
+                [key: string]: unknown;
+            } | null;
         };
         /** Silence */
         Silence: {
@@ -4823,6 +6698,16 @@ export interface components {
             /** @default  */
             reason?: string;
             until?: string | null;
+        };
+        /** Singleton */
+        Singleton: {
+            key?: string | null;
+            /** @enum {unknown} */
+            scope?: "running" | "unfinished";
+        };
+        /** StaleReports */
+        StaleReports: {
+            stale: components["schemas"]["HeldAttempt"][];
         };
         /**
          * State
@@ -4832,6 +6717,7 @@ export interface components {
         /** StateCounts */
         StateCounts: {
             at_least: components["schemas"]["State"][];
+            estimate?: number;
             executions: {
                 [key: string]: number;
             };
@@ -4882,9 +6768,72 @@ export interface components {
          * @enum {unknown}
          */
         StepKind: "now" | "sleep" | "step" | "wait";
+        /** StepRecord */
+        StepRecord: {
+            attempt: number;
+            delay?: number | null;
+            error?: string | null;
+            event?: string | null;
+            /** Format: uuid */
+            execution_id: string;
+            /** @default 0 */
+            failures?: number;
+            /** @default true */
+            is_done?: boolean;
+            kind: components["schemas"]["StepKind"];
+            /** Format: uuid */
+            lease_id: string;
+            match?: unknown;
+            n: number;
+            name: string;
+            ran?: number | null;
+            result?: unknown;
+            timeout?: number | null;
+        };
+        /** StepsReport */
+        StepsReport: {
+            recall?: string | null;
+            steps?: components["schemas"]["StepRecord"][];
+        };
         /** StrPage */
         StrPage: {
             items: string[];
+            next_cursor: string | null;
+        };
+        /** Subscription */
+        Subscription: {
+            author: string;
+            /** Format: date-time */
+            created_at: string;
+            delivery_job: string;
+            description: string;
+            job: string | null;
+            message_queue: string;
+            name: string;
+            queue: string | null;
+            secret: string | null;
+            status: ("cancelled" | "dead" | "lost" | "retrying" | "skipped" | "succeeded")[];
+            tenant: string;
+            types: string[];
+            /** Format: date-time */
+            updated_at: string;
+            url: unknown;
+            version: number;
+        };
+        /** SubscriptionChange */
+        SubscriptionChange: {
+            description?: string | null;
+            job?: string | null;
+            message_queue?: string | null;
+            queue?: string | null;
+            secret?: string | null;
+            status?: ("succeeded" | "dead" | "cancelled" | "skipped" | "retrying" | "lost")[] | ("succeeded" | "dead" | "cancelled" | "skipped" | "retrying" | "lost") | null;
+            types?: (string[] | string) | null;
+            url?: unknown;
+        };
+        /** SubscriptionPage */
+        SubscriptionPage: {
+            items: components["schemas"]["Subscription"][];
             next_cursor: string | null;
         };
         /** Template */
@@ -4967,6 +6916,7 @@ export interface components {
                 [key: string]: unknown;
             } | null;
             at?: string | null;
+            cache?: "refresh" | null;
             delay?: (number | string) | null;
             expires?: (number | string) | null;
             /** @default false */
@@ -5016,6 +6966,9 @@ export interface components {
             queues: string[];
             /** Format: date-time */
             renewed_at: string;
+            resources: {
+                [key: string]: number;
+            };
             running: number;
             /** Format: date-time */
             started_at: string;
@@ -5028,10 +6981,47 @@ export interface components {
             /** Format: uuid */
             worker_id: string;
         };
+        /** WorkerLease */
+        WorkerLease: {
+            cancel: components["schemas"]["HeldAttempt"][];
+            /** Format: date-time */
+            lease_until: string;
+            /** Format: date-time */
+            now: string;
+            returned: number;
+            status: components["schemas"]["WorkerState"];
+            /** Format: uuid */
+            worker_id: string;
+        };
         /** WorkerPage */
         WorkerPage: {
             items: components["schemas"]["Worker"][];
             next_cursor: string | null;
+        };
+        /** WorkerRegistration */
+        WorkerRegistration: {
+            /** @default 1 */
+            concurrency?: number;
+            /** @default  */
+            host?: string;
+            kinds?: string[];
+            labels?: {
+                [key: string]: string;
+            };
+            /** @default 15 */
+            lease?: number;
+            /** @default worker */
+            name?: string;
+            /** @default 0 */
+            pid?: number;
+            queues?: string[];
+            replaces?: string | null;
+            tasks?: {
+                [key: string]: string;
+            } | null;
+            /** @default  */
+            version?: string;
+            worker_id?: string | null;
         };
         /**
          * WorkerState

@@ -57,7 +57,7 @@ function SessionCard() {
       </Card>
       <Card title="Keyboard">
         <dl className="grid facts">
-          {[["Ctrl K", "search, commands"], ["/", "filter"], ["g then o j e w c d q", "go to a page"], ["j k Enter x", "move, open and select in a list"], ["Esc", "close"]].map(([key, text]) => <div key={key} className="fact"><dt><kbd>{key}</kbd></dt><dd>{text}</dd></div>)}
+          {[["Ctrl K", "search, commands"], ["/", "filter"], ["g then o j e w c d l a q", "go to a page"], ["j k Enter x", "move, open and select in a list"], ["Esc", "close"]].map(([key, text]) => <div key={key} className="fact"><dt><kbd>{key}</kbd></dt><dd>{text}</dd></div>)}
         </dl>
       </Card>
     </>
@@ -200,7 +200,7 @@ function Audit() {
   };
   const columns: Column<Entry>[] = [
     { name: "When", width: "96px", cell: (one) => <Time at={one.at} /> },
-    { name: "Action", width: "minmax(110px, 1fr)", cell: (one) => <button type="button" className="button quiet small strong cut" onClick={() => setShown(one)}>{one.action}</button> },
+    { name: "Action", width: "minmax(110px, 1fr)", cell: (one) => <button type="button" className="button link cut" onClick={() => setShown(one)}>{one.action}</button> },
     { name: "Target", width: "minmax(110px, 1.4fr)", cell: (one) => <span className="cut">{one.target}</span> },
     { name: "By", width: "minmax(100px, 1.4fr)", from: 760, cell: (one) => <span className="cut muted">{one.actor}</span> },
     { name: "From", width: "110px", from: 1100, cell: (one) => <span className="cut faint mono small">{one.source}</span> },

@@ -11,6 +11,9 @@ import { createKept, useStore } from "./store.ts";
 import { dismiss, toasts } from "./toast.ts";
 import { Button, Field, Icon, type IconName, Notice } from "./ui.tsx";
 
+/** Pages that begin a group in the navigation. */
+const FIRST = ["/dead-letters", "/queues", "/settings"];
+
 export const PAGES: [string, string, IconName][] = [
   ["/", "Overview", "overview"],
   ["/jobs", "Jobs", "jobs"],
@@ -18,6 +21,8 @@ export const PAGES: [string, string, IconName][] = [
   ["/workflows", "Workflows", "workflows"],
   ["/calendar", "Calendar", "calendar"],
   ["/dead-letters", "Dead letters", "dead"],
+  ["/logs", "Logs", "terminal"],
+  ["/alerts", "Alerts", "bell"],
   ["/queues", "Queues", "queues"],
   ["/workers", "Workers", "workers"],
   ["/events", "Events", "events"],
@@ -54,6 +59,8 @@ function Sidebar({ isOpen }: { isOpen: boolean }) {
   const { path } = useAddress();
   const stats = useGet("/stats", { every: 15_000 });
   const mine = useStore(session);
+  const incidents = useGet("/incidents", { query: { open: true, limit: 50 }, every: 15_000 });
+  const open = incidents.data?.items.length ?? 0;
   const dead = stats.data?.dead_letters.length ?? 0;
   const at = `/${path.split("/")[1] ?? ""}`;
   return (
@@ -61,11 +68,12 @@ function Sidebar({ isOpen }: { isOpen: boolean }) {
       <Link className="brand" href="/"><img src="/bell.svg" alt="" />Daybell</Link>
       <nav className="nav" aria-label="Pages">
         {PAGES.map(([href, name, icon]) => (
-          <Link key={href} href={href} aria-current={href === at ? "page" : undefined}>
+          <Link key={href} href={href} data-first={FIRST.includes(href)} aria-current={href === at ? "page" : undefined}>
             <Icon name={icon} />{name}
             {href === "/dead-letters" && dead > 0 && (
               <span className="badge bad">{count(dead, stats.data?.has_more_dead_letters)}</span>
             )}
+            {href === "/alerts" && open > 0 && <span className="badge bad">{count(open, incidents.data?.next_cursor != null)}</span>}
           </Link>
         ))}
       </nav>

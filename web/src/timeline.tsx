@@ -1,6 +1,6 @@
 /** One bar for the life of an execution: every wait with its reason, and every try. */
 
-import type { ExecutionDetail } from "./api.ts";
+import { type ExecutionDetail, useGet } from "./api.ts";
 import { clock, duration, short, useNow } from "./format.ts";
 import { toneOf } from "./ui.tsx";
 
@@ -24,7 +24,16 @@ const WAITS: Record<string, [string, string]> = {
 };
 const ENDS = new Set(["succeeded", "cancelled", ...Object.keys(WAITS)]);
 
-export function segmentsOf(one: ExecutionDetail, now: number): Segment[] {
+/** The first wait by its cause, as the answer to why has it. */
+const CAUSES: Record<string, string> = {
+  delay: "scheduled for later",
+  limit: "waits for a limit",
+  slot: "waits for the run before",
+  dependency: "waits for dependencies",
+  event: "waits for an event",
+};
+
+export function segmentsOf(one: ExecutionDetail, now: number, cause = ""): Segment[] {
   const segments: Segment[] = [];
   let at = Date.parse(one.created_at);
   let after = "";
@@ -37,8 +46,8 @@ export function segmentsOf(one: ExecutionDetail, now: number): Segment[] {
     const known = WAITS[after];
     if (known) return add(to, known[0], known[1], false);
     const due = Math.min(Date.parse(one.run_at), to);
-    if (one.attempt <= 1 || one.failures === 0) add(due, "scheduled for later", "idle", false);
-    add(to, one.status === "waiting" ? "waits" : "in the queue", "wait", false);
+    if (one.attempt <= 1 || one.failures === 0) add(due, CAUSES[cause] ?? "not due yet", cause === "delay" ? "idle" : "wait", false);
+    add(to, one.status === "waiting" ? (CAUSES[one.reason ?? ""] ?? "waits") : "in the queue", "wait", false);
   };
   for (const moment of one.timeline) {
     if (moment.node || moment.attempt === undefined) continue;
@@ -61,7 +70,9 @@ export function segmentsOf(one: ExecutionDetail, now: number): Segment[] {
 
 export function TimelineBar({ one }: { one: ExecutionDetail }) {
   const now = useNow();
-  const segments = segmentsOf(one, Math.max(now, Date.parse(one.created_at)));
+  const why = useGet("/executions/{id}/why", { path: { id: one.execution_id }, every: false, on: one.finished_at !== null });
+  const cause = why.data?.delays.find((part) => part.code in CAUSES)?.code ?? (one.scheduled_for ? "delay" : "");
+  const segments = segmentsOf(one, Math.max(now, Date.parse(one.created_at)), cause);
   const total = segments.reduce((sum, each) => sum + each.to - each.from, 0);
   const sum = (isWork: boolean) => segments.filter((each) => each.isWork === isWork).reduce((all, each) => all + each.to - each.from, 0) / 1000;
   const told = [...segments].sort((a, b) => b.to - b.from - (a.to - a.from)).slice(0, 4);

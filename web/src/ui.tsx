@@ -2,7 +2,9 @@
 
 import {
   type FormEvent,
+  Fragment,
   type KeyboardEvent,
+  type MouseEvent,
   type ReactNode,
   useEffect,
   useId,
@@ -30,6 +32,7 @@ const ICONS = {
   events: "M13 2 4 14h7l-1 8 9-12h-7l1-8Z",
   settings: "M12 9a3 3 0 1 0 0 6 3 3 0 0 0 0-6ZM19 12l2-1-1-3-2 .4-1.5-1.5L17 5l-3-1-1 2h-2L10 4 7 5l.4 2L6 8.5 4 8l-1 3 2 1v0l-2 1 1 3 2-.5L7.500 17 7 19l3 1 1-2h2l1 2 3-1-.4-2 1.500-1.500 2 .5 1-3-2-1Z",
   search: "M11 4a7 7 0 1 0 0 14 7 7 0 0 0 0-14ZM20 20l-4-4",
+  bell: "M6 16V11a6 6 0 0 1 12 0v5l1.500 2h-15ZM10 21h4",
   check: "M5 12.500l4.500 4.500L19 7.500",
   cross: "M6 6l12 12M18 6 6 18",
   ring: "M12 4a8 8 0 1 0 8 8",
@@ -41,10 +44,11 @@ const ICONS = {
   slash: "M12 4a8 8 0 1 0 0 16 8 8 0 0 0 0-16ZM6.500 17.500l11-11",
   skip: "M5 6l7 6-7 6V6ZM13 6l7 6-7 6V6Z",
   hourglass: "M7 3h10M7 21h10M8 3v4l4 5-4 5v4M16 3v4l-4 5 4 5v4",
-  hand: "M12 5v14M5 12h14",
+  hand: "M6 3l12 9-6 1.500L9 20 6 3Z",
   plus: "M12 5v14M5 12h14",
   copy: "M9 9h11v11H9zM5 15H4V4h11v1",
   down: "M6 9l6 6 6-6",
+  up: "M6 15l6-6 6 6",
   menu: "M4 7h16M4 12h16M4 17h16",
   sun: "M12 8a4 4 0 1 0 0 8 4 4 0 0 0 0-8ZM12 2v2M12 20v2M4 12H2M22 12h-2M5 5l1.500 1.500M17.500 17.500 19 19M5 19l1.500-1.500M17.500 6.500 19 5",
   moon: "M20 14A8 8 0 0 1 10 4a8 8 0 1 0 10 10Z",
@@ -73,9 +77,13 @@ const STATES: Record<string, [Tone, IconName]> = {
   done: ["ok", "check"],
   live: ["ok", "check"],
   dead: ["bad", "cross"],
+  open: ["bad", "bell"],
+  acknowledged: ["warn", "check"],
+  closed: ["ok", "check"],
   failed: ["bad", "cross"],
   timed_out: ["bad", "clock"],
   lost: ["bad", "slash"],
+  late: ["warn", "clock"],
   running: ["run", "ring"],
   retrying: ["warn", "retry"],
   draining: ["warn", "hourglass"],
@@ -113,11 +121,19 @@ export function Time({ at, as = "relative" }: { at: string | null | undefined; a
   );
 }
 
+const MOMENT = /(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d))/;
+
+/** A text of the server: its times as all others are shown, its commands as code. */
+export function Told({ text }: { text: string }) {
+  const plain = (part: string) => part.split(/`([^`]+)`/).map((one, at) => (at % 2 ? <code key={at}>{one}</code> : one));
+  return <>{text.split(MOMENT).map((part, at) => (at % 2 ? <Time key={at} at={part} as="short" /> : <Fragment key={at}>{plain(part)}</Fragment>))}</>;
+}
+
 // Buttons and fields.
 interface ButtonProps {
   children?: ReactNode;
   icon?: IconName;
-  kind?: "primary" | "danger" | "quiet" | "";
+  kind?: "primary" | "danger" | "quiet" | "link" | "";
   size?: "small" | "";
   label?: string;
   pressed?: boolean;
@@ -188,6 +204,15 @@ export function Copy({ text, label = "Copy" }: { text: string; label?: string })
   return <Button icon="copy" kind="quiet" size="small" label={label} onClick={() => void copy()} />;
 }
 
+/** Have the browser save a text as a file. */
+export function download(name: string, type: string, content: string) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([content], { type }));
+  link.download = name;
+  link.click();
+  URL.revokeObjectURL(link.href);
+}
+
 export function Command({ text }: { text: string }) {
   return (
     <span className="command">
@@ -239,8 +264,8 @@ export function Card({ title, actions, flush, children }: { title?: ReactNode; a
   );
 }
 
-export function Fact({ name, children }: { name: string; children: ReactNode }) {
-  return <div className="fact"><dt>{name}</dt><dd>{children}</dd></div>;
+export function Fact({ name, title, children }: { name: string; title?: string; children: ReactNode }) {
+  return <div className="fact" title={title}><dt>{name}</dt><dd>{children}</dd></div>;
 }
 
 export function Tabs({ tabs, at }: { tabs: [string, string, string?][]; at: string }) {
@@ -394,7 +419,13 @@ export interface Column<T> {
   cell: (row: T) => ReactNode;
   /** Shown from this width of the window on. */
   from?: number;
+  /** Shown below this width. */
+  until?: number;
+  /** On a phone only the icon of a status is shown. */
+  slim?: boolean;
   right?: boolean;
+  /** The time by which the server sorts, if the header is pressed. */
+  sort?: string;
 }
 
 const followWidth = (listener: () => void) => {
@@ -403,34 +434,56 @@ const followWidth = (listener: () => void) => {
 };
 export const useWidth = () => useSyncExternalStore(followWidth, () => window.innerWidth);
 
+const PHONE = 480;
+
 interface TableProps<T> {
   label: string;
   rows: T[];
   columns: Column<T>[];
   keyOf: (row: T) => string;
   href?: (row: T) => string;
+  /** In place of an address: what a press of a row does. */
+  onOpen?: (row: T) => void;
   onEnd?: () => void;
   selected?: ReadonlySet<string>;
   onSelect?: (key: string) => void;
   footer?: ReactNode;
   height?: number;
+  /** The order: one of the columns' sort, with a minus for the latest or longest first. */
+  sort?: string;
+  onSort?: (sort: string) => void;
+}
+
+/** The name of a column; pressed, the list is sorted by it: the largest first, the smallest first, as it was. */
+function Head<T>({ one, sort, onSort }: { one: Column<T>; sort?: string; onSort?: (sort: string) => void }) {
+  const at = one.sort && (sort === `-${one.sort}` ? "descending" : sort === one.sort ? "ascending" : undefined);
+  const next = at === "descending" ? (one.sort ?? "") : at === "ascending" ? "" : `-${one.sort}`;
+  return (
+    <span className={`th ${one.right ? "right" : ""} ${one.slim ? "slim" : ""}`} role="columnheader" aria-sort={at || undefined}>
+      {one.sort && onSort ? (
+        <button type="button" className="sorter" onClick={() => onSort(next)} title={at ? `Sorted, ${at}` : `Sort by ${one.sort}`}>
+          {one.name}{at && <Icon name={at === "descending" ? "down" : "up"} />}
+        </button>
+      ) : <span>{one.name}</span>}
+    </span>
+  );
 }
 
 /** Rows that arrive on top while somebody points at the list, or has scrolled, wait: nothing moves away from the pointer. */
-function useHeld<T>(rows: T[], keyOf: (row: T) => string) {
+function useHeld<T>(rows: T[], keyOf: (row: T) => string, isNewestFirst: boolean) {
   const [first, setFirst] = useState<string | null>(null);
-  const hold = (on: boolean) => setFirst((now) => (on ? (now ?? (rows[0] ? keyOf(rows[0]) : null)) : null));
+  const hold = (on: boolean) => isNewestFirst && setFirst((now) => (on ? (now ?? (rows[0] ? keyOf(rows[0]) : null)) : null));
   const at = first === null ? 0 : Math.max(0, rows.findIndex((row) => keyOf(row) === first));
   return { rows: at ? rows.slice(at) : rows, waiting: at, hold };
 }
 
-export function Table<T>({ label, rows: all, columns, keyOf, href, onEnd, selected, onSelect, footer, height = 36 }: TableProps<T>) {
+export function Table<T>({ label, rows: all, columns, keyOf, href, onOpen, onEnd, selected, onSelect, footer, height = 36, sort, onSort }: TableProps<T>) {
   const box = useRef<HTMLDivElement>(null);
-  const { rows, waiting, hold } = useHeld(all, keyOf);
+  const { rows, waiting, hold } = useHeld(all, keyOf, !sort || sort === "-created");
   const width = useWidth();
   const [active, setActive] = useState(-1);
-  const shown = useMemo(() => columns.filter((one) => width >= (one.from ?? 0)), [columns, width]);
-  const template = { gridTemplateColumns: `${onSelect ? "18px " : ""}${shown.map((one) => one.width).join(" ")}` };
+  const shown = useMemo(() => columns.filter((one) => width >= (one.from ?? 0) && width < (one.until ?? Infinity)), [columns, width]);
+  const template = { gridTemplateColumns: `${onSelect ? "18px " : ""}${shown.map((one) => (one.slim && width < PHONE ? "18px" : one.width)).join(" ")}` };
   const list = useVirtualizer({
     count: rows.length,
     getScrollElement: () => box.current,
@@ -443,6 +496,11 @@ export function Table<T>({ label, rows: all, columns, keyOf, href, onEnd, select
   useEffect(() => {
     if (last >= rows.length - 20 && rows.length) onEnd?.();
   });
+  const open = (row: T) => (href ? navigate(href(row)) : onOpen?.(row));
+  const press = (event: MouseEvent, row: T) => {
+    const isOther = (event.target as HTMLElement).closest("a, button, input, label, select, dialog");
+    if (!isOther && !window.getSelection()?.toString()) open(row);
+  };
   const move = (event: KeyboardEvent) => {
     if (event.target !== box.current) return;
     const step = { ArrowDown: 1, j: 1, ArrowUp: -1, k: -1 }[event.key];
@@ -451,19 +509,19 @@ export function Table<T>({ label, rows: all, columns, keyOf, href, onEnd, select
       const next = Math.max(0, Math.min(rows.length - 1, active + step));
       setActive(next);
       list.scrollToIndex(next);
-    } else if (event.key === "Enter" && row && href) navigate(href(row));
+    } else if (event.key === "Enter" && row) open(row);
     else if (event.key === "x" && row && onSelect) onSelect(keyOf(row));
     else return;
     event.preventDefault();
   };
   return (
-    <div className="table fill" style={{ minHeight: Math.min(rows.length * height + 76, 360) }}>
+    <div className="table fill" style={{ minHeight: Math.min(rows.length * height + 66, 360) }}>
       <div ref={box} className="scroll" role="table" aria-label={label} aria-rowcount={rows.length + 1} tabIndex={0} onKeyDown={move}
         onPointerEnter={() => hold(true)} onPointerLeave={() => hold((box.current?.scrollTop ?? 0) > 0)} onScroll={() => hold(true)}>
         <div role="rowgroup">
           <div className="tr head" role="row" style={template}>
             {onSelect && <span className="th" role="columnheader"><span className="hidden-text">Selected</span></span>}
-            {shown.map((one) => <span key={one.name} className={`th ${one.right ? "right" : ""}`} role="columnheader">{one.name}</span>)}
+            {shown.map((one) => <Head key={one.name} one={one} sort={sort} onSort={onSort} />)}
           </div>
         </div>
         <div className="body" role="rowgroup" style={{ height: list.getTotalSize() }}>
@@ -473,13 +531,13 @@ export function Table<T>({ label, rows: all, columns, keyOf, href, onEnd, select
             return (
               <div key={key} className="tr" role="row" aria-rowindex={item.index + 2} data-active={item.index === active} data-selected={selected?.has(key)}
                 style={{ ...template, height, transform: `translateY(${item.start}px)` }}
-                onClick={() => href && !window.getSelection()?.toString() && navigate(href(row))}>
+                data-opens={Boolean(href ?? onOpen)} onClick={(event) => press(event, row)}>
                 {onSelect && (
                   <span className="td" role="cell" onClick={(event) => event.stopPropagation()}>
                     <input type="checkbox" aria-label="Select this row" checked={selected?.has(key) ?? false} onChange={() => onSelect(key)} />
                   </span>
                 )}
-                {shown.map((one) => <span key={one.name} className={`td ${one.right ? "right num" : ""}`} role="cell">{one.cell(row)}</span>)}
+                {shown.map((one) => <span key={one.name} className={`td ${one.right ? "right num" : ""} ${one.slim ? "slim" : ""}`} role="cell">{one.cell(row)}</span>)}
               </div>
             );
           })}
@@ -490,19 +548,32 @@ export function Table<T>({ label, rows: all, columns, keyOf, href, onEnd, select
   );
 }
 
+/** Empty pages after which a search asks before it goes on. */
+const SEARCHED = 30;
+
 /** Rows, or what there is to say in their place. */
-export function Listing<T>({ list, empty, ...rest }: Omit<TableProps<T>, "rows" | "onEnd" | "footer"> & {
-  list: { rows: T[]; isPending: boolean; error: Error | null; refetch: () => unknown; more: () => void; reset: () => void; isPaged: boolean; hasNextPage: boolean; isFetchingNextPage: boolean };
+export function Listing<T>({ list, empty, total, ...rest }: Omit<TableProps<T>, "rows" | "onEnd" | "footer"> & {
+  list: { rows: T[]; isPending: boolean; error: Error | null; refetch: () => unknown; more: () => void; reset: () => void; isPaged: boolean; read: number; hasNextPage: boolean; isFetchingNextPage: boolean };
   empty: ReactNode;
+  /** How many there are, if that is known. */
+  total?: string;
 }) {
-  if (list.isPending || (list.error && !list.rows.length))
+  // A page of a search may be empty although a later one is not: the server reads a part at a time.
+  const hasMore = !list.error && !list.rows.length && list.hasNextPage;
+  const isSearching = hasMore && list.read % SEARCHED !== 0;
+  useEffect(() => {
+    if (isSearching) list.more();
+  });
+  if (hasMore && !isSearching)
+    return <Card><Empty icon="search" title="Nothing among the newest"><Button size="small" disabled={list.isFetchingNextPage} onClick={list.more}>Search further back</Button></Empty></Card>;
+  if (list.isPending || isSearching || (list.error && !list.rows.length))
     return <Card><Pending error={list.error} retry={() => void list.refetch()} lines={8} /></Card>;
-  if (!list.rows.length && !list.hasNextPage) return <Card>{empty}</Card>;
+  if (!list.rows.length) return <Card>{empty}</Card>;
   return (
     <Table {...rest} rows={list.rows} onEnd={list.more}
       footer={
         <>
-          <span>{count(list.rows.length)}{list.hasNextPage ? "+" : ""} shown{list.isFetchingNextPage ? ", loading more…" : ""}</span>
+          <span>{count(list.rows.length)}{list.hasNextPage && !total ? "+" : ""}{list.hasNextPage && total ? ` of ${total}` : ""} shown{list.isFetchingNextPage ? ", loading more…" : ""}</span>
           {list.isPaged && <Button size="small" kind="quiet" onClick={list.reset}>Back to the newest, live</Button>}
         </>
       } />

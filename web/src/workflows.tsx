@@ -1,18 +1,20 @@
 /** Workflows: their last runs, and for one of them a grid of nodes and runs. */
 
 import { useQueries } from "@tanstack/react-query";
-import { useEffect } from "react";
-import { call, type ExecutionDetail, type Job, useGet, useList } from "./api.ts";
-import { exact, plural, short } from "./format.ts";
+import { useVirtualizer } from "@tanstack/react-virtual";
+import { useEffect, useMemo, useRef, useState } from "react";
+import { call, type Execution, type Job, useGet, useList } from "./api.ts";
+import { command, duration, exact, plural, seconds, short } from "./format.ts";
+import { serverNow } from "./live.ts";
 import { RunBars } from "./jobs.tsx";
 import { executionPath, jobPath, Link } from "./router.tsx";
-import { Card, type Column, Empty, Listing, Page, Pending, Status, Time, toneOf, useWidth } from "./ui.tsx";
+import { Button, Card, type Column as ListColumn, Empty, Listing, Page, Pending, Search, Skeleton, Status, Time, toneOf, useWidth } from "./ui.tsx";
 
 export const workflowPath = (name: string) => `/workflows/${encodeURIComponent(name)}`;
 
 const nodesOf = (job: Job) => ((job.workflow as { nodes?: unknown[] } | null)?.nodes ?? []).length;
 
-const columns: Column<Job>[] = [
+const columns: ListColumn<Job>[] = [
   { name: "Workflow", width: "minmax(140px, 1.4fr)", cell: (one) => <Link className="strong cut" href={workflowPath(one.name)}>{one.name}</Link> },
   { name: "Status", width: "104px", cell: (one) => <Status state={one.status} /> },
   { name: "Last runs", width: "152px", from: 640, cell: (one) => <RunBars job={one.name} mark={one.last_execution?.execution_id} /> },
@@ -29,58 +31,123 @@ export function WorkflowsPage() {
   useEffect(() => jobs.more());
   return (
     <Page title="Workflows" cli="daybell jobs list">
-      <Listing label="Workflows" list={{ ...jobs, rows, hasNextPage: jobs.hasNextPage && !rows.length }} columns={columns} keyOf={(one) => one.job_id} href={(one) => workflowPath(one.name)} height={40}
+      <Listing label="Workflows" list={{ ...jobs, rows }} columns={columns} keyOf={(one) => one.job_id} href={(one) => workflowPath(one.name)} height={40}
         empty={<Empty icon="workflows" title="There is no workflow yet">In Python: <code>with app.workflow("etl"): extract &gt;&gt; load</code>. In a file or here: a graph of nodes and edges.</Empty>} />
     </Page>
   );
 }
 
-/** One row per node, one column per run, the newest on the right. */
+/** What the grid shows of a run. */
+interface Column {
+  id: string;
+  status: string;
+  at: string;
+  nodes: Map<string, { status: string; note: string; href: string }>;
+}
+
+const CELL = 24;
+/** The row of runs: a bar for each, as high as it took long. */
+const HEAD = 52;
+const NAMES = 220;
+const NAMES_NARROW = 120;
+const RUNS = 100;
+
+async function readColumn(run: Execution): Promise<Column> {
+  const one = await call("get", "/executions/{id}", { path: { id: run.execution_id } });
+  const inside = `${executionPath(run.execution_id)}/nodes`;
+  const nodes = (one.workflow?.nodes ?? []).map((node) =>
+    [node.name, { status: node.status, note: node.note, href: node.execution_id ? executionPath(node.execution_id) : inside }] as const);
+  return { id: run.execution_id, status: one.status, at: one.created_at, nodes: new Map(nodes) };
+}
+
+/** One row per node, one column per run, the newest on the right. Only what is in sight is drawn and asked for. */
 export default function WorkflowPage({ name }: { name: string }) {
-  const width = useWidth();
-  const number = Math.max(5, Math.min(40, Math.floor((width - 520) / 26)));
-  const list = useGet("/executions", { query: { job: name, limit: number } });
-  const runs = [...(list.data?.items ?? [])].reverse();
-  const details = useQueries({
-    queries: runs.map((run) => ({
-      queryKey: ["/executions/{id}", { id: run.execution_id }, null],
-      queryFn: () => call("get", "/executions/{id}", { path: { id: run.execution_id } }),
-      staleTime: run.finished_at ? Infinity : 2000,
-      refetchInterval: run.finished_at ? (false as const) : 3000,
-    })),
-  });
-  const loaded = details.map((one) => one.data).filter((one): one is ExecutionDetail => one !== undefined);
-  const names = [...new Set([...loaded].reverse().flatMap((run) => run.workflow?.nodes.map((node) => node.name) ?? []))];
-  const template = { gridTemplateColumns: `minmax(110px, 260px) repeat(${loaded.length}, 22px)` };
+  const list = useGet("/executions", { query: { job: name, limit: RUNS } });
+  const runs = useMemo(() => [...(list.data?.items ?? [])].reverse(), [list.data]);
+  const [last, before] = [runs.at(-1), runs.at(-2)];
   return (
-    <Page title={name} crumbs={[["Workflows", "/workflows"]]} cli={`daybell executions list --job ${name} --nodes`} actions={<Link className="button" href={jobPath(name)}>Job</Link>}>
-      {!list.data || (runs.length > 0 && !loaded.length) ? <Pending error={list.error} /> : !runs.length ? (
+    <Page title={name} crumbs={[["Workflows", "/workflows"]]} cli={command("executions list --nodes", { job: name })}
+      actions={<>
+        {last && before && <Link className="button" href={`${executionPath(before.execution_id)}/compare?with=${last.execution_id}`}>Compare runs</Link>}
+        <Link className="button" href={jobPath(name)}>Job</Link>
+      </>}>
+      {!list.data ? <Pending error={list.error} /> : !runs.length ? (
         <Card><Empty icon="workflows" title="It has not run yet" command={`daybell jobs trigger ${name} --wait`} /></Card>
-      ) : (
-        <Card flush title={plural(loaded.length, "run")} actions={<span className="small muted">from {short(loaded[0]?.created_at ?? "")}</span>}>
-          <div className="run-grid" tabIndex={0} role="region" aria-label="Nodes and runs">
-            <div style={template} className="run-grid-row">
-              <b>Run</b>
-              {loaded.map((run) => <Cell key={run.execution_id} href={`${executionPath(run.execution_id)}/graph`} state={run.status} title={`${run.status}, ${exact(run.created_at)}`} />)}
-            </div>
-            {names.map((node) => (
-              <div key={node} style={template} className="run-grid-row">
-                <span className="cut" title={node}>{node}</span>
-                {loaded.map((run) => {
-                  const one = run.workflow?.nodes.find((each) => each.name === node);
-                  if (!one) return <span key={run.execution_id} />;
-                  const href = one.execution_id ? executionPath(one.execution_id) : `${executionPath(run.execution_id)}/nodes`;
-                  return <Cell key={run.execution_id} href={href} state={one.status} title={`${node}: ${one.status}${one.note && `, ${one.note}`}`} />;
-                })}
-              </div>
-            ))}
-          </div>
-        </Card>
-      )}
+      ) : <Grid runs={runs} />}
     </Page>
   );
 }
 
-function Cell({ href, state, title }: { href: string; state: string; title: string }) {
-  return <Link href={href} className={`run-cell fill-${toneOf(state)}`} data-state={state} title={title} aria-label={title} />;
+function Grid({ runs }: { runs: Execution[] }) {
+  const box = useRef<HTMLDivElement>(null);
+  const width = useWidth();
+  const names = width < 700 ? NAMES_NARROW : NAMES;
+  const [text, setText] = useState("");
+  const [onlyFailed, setOnlyFailed] = useState(false);
+  const across = useVirtualizer({
+    horizontal: true, count: runs.length, getScrollElement: () => box.current, estimateSize: () => CELL, overscan: 3, paddingStart: names,
+    initialOffset: runs.length * CELL,
+  });
+  const inSight = across.getVirtualItems();
+  const loaded = useQueries({
+    queries: inSight.map((item) => {
+      const run = runs[item.index] as Execution;
+      return {
+        queryKey: ["grid", run.execution_id],
+        queryFn: () => readColumn(run),
+        staleTime: run.finished_at ? Infinity : 2000,
+        refetchInterval: run.finished_at ? (false as const) : 3000,
+      };
+    }),
+  });
+  const columns = new Map(loaded.flatMap(({ data }) => (data ? [[data.id, data] as const] : [])));
+  const word = text.toLowerCase();
+  const rows = useMemo(() => {
+    const found = [...new Set([...columns.values()].reverse().flatMap((one) => [...one.nodes.keys()]))];
+    const fails = (node: string) => [...columns.values()].some((one) => toneOf(one.nodes.get(node)?.status ?? "") === "bad");
+    return found.filter((node) => node.toLowerCase().includes(word) && (!onlyFailed || fails(node)));
+  }, [[...columns.keys()].join(), word, onlyFailed]);
+  const down = useVirtualizer({ count: rows.length, getScrollElement: () => box.current, estimateSize: () => CELL, overscan: 8, paddingStart: HEAD });
+  const lengthOf = (run: Execution) => (run.started_at ? Math.max(0, seconds(run.started_at, run.finished_at ?? serverNow())) : 0);
+  const longest = Math.max(0.001, ...runs.map(lengthOf));
+  return (
+    <>
+      <div className="toolbar">
+        <Search label="Find a node" placeholder="Find a node" value={text} onChange={setText} />
+        <Button pressed={onlyFailed} onClick={() => setOnlyFailed(!onlyFailed)}>Failed only</Button>
+        <span className="small faint">{plural(rows.length, "node")}, {plural(runs.length, "run")} from {short(runs[0]?.created_at ?? "")}</span>
+      </div>
+      <div className="card flush run-grid" ref={box} tabIndex={0} role="region" aria-label="Nodes and runs">
+        {!columns.size ? <div className="body"><Skeleton lines={8} /></div> : (
+          <div style={{ width: across.getTotalSize(), height: down.getTotalSize(), position: "relative" }}>
+            <div className="run-grid-head" style={{ width: across.getTotalSize(), height: HEAD }}>
+              <span className="run-grid-name small faint" style={{ width: names, height: HEAD }}>Longest: {duration(longest)}</span>
+              {inSight.map((item) => {
+                const run = runs[item.index] as Execution;
+                return <Cell key={run.execution_id} left={item.start} height={5 + (HEAD - 16) * (lengthOf(run) / longest)} href={`${executionPath(run.execution_id)}/graph`} state={columns.get(run.execution_id)?.status ?? run.status} title={`${run.status}, ran ${duration(lengthOf(run))}, ${exact(run.created_at)}`} />;
+              })}
+            </div>
+            {down.getVirtualItems().map((row) => {
+              const node = rows[row.index] as string;
+              return (
+                <div key={node} className="run-grid-line" style={{ transform: `translateY(${row.start}px)`, height: CELL, width: across.getTotalSize() }}>
+                  <span className="cut run-grid-name" style={{ width: names, height: CELL }} title={node}>{node}</span>
+                  {inSight.map((item) => {
+                    const run = runs[item.index] as Execution;
+                    const one = columns.get(run.execution_id)?.nodes.get(node);
+                    return one && <Cell key={run.execution_id} left={item.start} href={one.href} state={one.status} title={`${node}: ${one.status}${one.note && `, ${one.note}`}`} />;
+                  })}
+                </div>
+              );
+            })}
+          </div>
+        )}
+      </div>
+    </>
+  );
+}
+
+function Cell({ left, height, href, state, title }: { left: number; height?: number; href: string; state: string; title: string }) {
+  const style = height === undefined ? { left } : { left, height, top: "auto", bottom: 3, borderRadius: 3 };
+  return <Link href={href} className={`run-cell fill-${toneOf(state)}`} data-state={state} title={title} aria-label={title} style={style} />;
 }

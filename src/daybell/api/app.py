@@ -20,9 +20,13 @@ from daybell.api.routes import (
     bulk,
     events,
     executions,
+    hooks,
     jobs,
+    leases,
+    limits,
     schedules,
     session,
+    subscriptions,
     workers,
 )
 from daybell.api.routes.workers import Readiness
@@ -44,7 +48,9 @@ ROUTES: Final = (
     events.router,
     bulk.dead_letters_router,
     workers.queues_router,
+    limits.router,
     workers.router,
+    leases.router,
     schedules.preview_router,
     schedules.router,
     workers.status_router,
@@ -53,11 +59,15 @@ ROUTES: Final = (
     jobs.templates_router,
     alerts.router,
     alerts.incidents_router,
+    subscriptions.router,
+    hooks.of_job_router,
+    hooks.router,
     admin.secrets_router,
     admin.tenants_router,
     admin.keys_router,
     session.router,
     admin.audit_router,
+    admin.exports_router,
 )
 logger = logging.getLogger("daybell.api")
 

@@ -17,8 +17,8 @@ import msgspec
 from starlette.requests import Request
 
 from daybell.api import sessions
-from daybell.api.caller import ApiOptions, Caller, KeyNeeded, TooManyRequests, api_of
-from daybell.api.guard import PEER, admit_by_address, is_login
+from daybell.api.caller import CALLER, ApiOptions, Caller, KeyNeeded, TooManyRequests, api_of
+from daybell.api.guard import PEER, admit_by_address, is_hook, is_login
 from daybell.client import Client, Holder, wire
 from daybell.core.access import LOGIN_SECONDS, Key, KeyKind, NewAuditEntry, Role
 from daybell.core.units import Duration, Seconds
@@ -168,9 +168,9 @@ LANES: Final = 4  # lookups at a time for addresses that sent too many wrong key
 LANE_WAITS_MAX: Final = 100
 
 ROOT: Final = 0  # a uid
-CALLER: Final = "daybell.caller"  # in a scope
-PATTERN: Final = "daybell.pattern"  # likewise: the path of the route, with names of parameters
+PATTERN: Final = "daybell.pattern"  # in a scope: the path of the route, with names of parameters
 _TOKEN: Final = re.compile(r"dbk_[A-Za-z0-9_-]{20,100}")
+_HOOK_TOKEN: Final = re.compile(r"dbh_[A-Za-z0-9_-]{20,100}")
 
 Scope = MutableMapping[str, Any]
 
@@ -216,7 +216,7 @@ class Authenticator:
 
     async def admit(self, scope: Scope) -> Holder:
         """Find the caller of a request and store it in the scope. Raises KeyNeeded and others."""
-        if is_login(scope):
+        if is_login(scope) or is_hook(scope):
             return await admit_by_address(scope)
         caller = scope[CALLER] = await self._find_caller(scope)
         self._check_pace(caller.holder)
@@ -234,8 +234,7 @@ class Authenticator:
 
     async def authenticate(self, request: Request) -> Caller:
         """Return the caller of a request."""
-        if CALLER not in request.scope:
-            await self.admit(request.scope)
+        await self.admit(request.scope)
         return request.scope[CALLER]
 
     async def is_welcome(self, request: Request) -> bool:
@@ -288,6 +287,25 @@ class Authenticator:
     ) -> CachedKey | None:
         known = None if token is None else await self._find(token, source)
         return None if known is None or known.key.kind not in kinds else known
+
+    async def find_hook(self, scope: Scope, token: str) -> Caller | None:
+        """Return the caller that a webhook's request is; None: the token is of none."""
+        source = _source_of(scope)
+        is_token = _HOOK_TOKEN.fullmatch(token) is not None
+        known = await self._find_kind(token if is_token else None, source, {KeyKind.HOOK})
+        if known is None:
+            return None
+        self._check_pace(known.holder)
+        return self._caller(known, source)
+
+    def note_hook(self, caller: Caller) -> None:
+        """Note that a hook was used."""
+        if caller.key is not None:
+            self._used.add(caller.key.id)
+
+    def count_wrong_hook(self, scope: Scope) -> None:
+        """Count a refused request of a webhook. Raises TooManyRequests."""
+        self._count_wrong(_source_of(scope))
 
     def _count_wrong(self, source: str) -> None:
         wait = self._wrong.take(source, self._monotonic())
@@ -383,7 +401,7 @@ class Authenticator:
     def _caller(self, known: CachedKey, source: str) -> Caller:
         key = known.key
         client = self._client_of(key.tenant)
-        if key.scope is not None and key.scope.limits_names:
+        if key.scope is not None and key.scope.limits_names and key.role is not Role.WORKER:
             client = client.within(key.scope)
         return Caller(
             client=client,

@@ -22,6 +22,7 @@ from daybell.api.fields import (
     QueueName,
     Searched,
     StatusWord,
+    SubscriptionName,
     TemplateName,
     TenantName,
     Text,
@@ -30,7 +31,7 @@ from daybell.api.fields import (
     UniqueKey,
     Version,
 )
-from daybell.api.validation import RequestBody, checked_by
+from daybell.api.validation import RequestBody, Unset, checked_by
 from daybell.client.declarations import read_template
 from daybell.client.requests import ARGS_PREFIX
 from daybell.client.sealing import check_value
@@ -45,6 +46,7 @@ from daybell.core.limits import (
     EVENT_NAME_CHARS_MAX,
     EVENT_SOURCE_CHARS_MAX,
     NAME_CHARS_MAX,
+    PAGE_ITEMS_MAX,
     PARAMETERS_MAX,
     PAUSE_NOTE_CHARS_MAX,
     QUOTA_MAX,
@@ -53,6 +55,7 @@ from daybell.core.limits import (
     SECRET_BYTES_MAX,
     SECRET_CHARS_MIN,
 )
+from daybell.core.subscription import STATUSES, Subscription
 from daybell.errors import UsageError
 
 IDS_MAX: Final = ENQUEUE_BATCH_MAX
@@ -101,6 +104,9 @@ class Trigger(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     timeout: Optional[TimeLimit] = None
     unique_key: Optional[UniqueKey] = None
     force: Annotated[bool, Meta(description="Override the job's overlap rule.")] = False
+    cache: Annotated[
+        Literal["refresh"] | None, Meta(description="Run, although there may be a cached result.")
+    ] = None
 
 
 class Item(Trigger, kw_only=True):
@@ -199,6 +205,15 @@ SweepCursor: TypeAlias = Annotated[
 ]
 
 
+SweepLimit: TypeAlias = Annotated[
+    int,
+    Meta(
+        ge=PAGE_ITEMS_MAX,
+        le=100_000,
+        description="About how many executions one request reads; if there are more, the answer has"
+        " a `next_cursor`. Without it: all, but in a search by content.",
+    ),
+]
 DryRun: TypeAlias = Annotated[
     bool, Meta(description="Change nothing; answer `matched`, how many the filter lets through.")
 ]
@@ -207,13 +222,14 @@ DryRun: TypeAlias = Annotated[
 class Selection(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Which executions: ids, or a filter. A filter that is empty means all that there are.
 
-    With a filter by content, one request reads a bounded number of executions. If there are more,
-    the answer has a `next_cursor`: send the same request again with it as `cursor`.
+    With a filter by content, or a `limit`, one request reads a bounded number of executions. If
+    there are more, the answer has a `next_cursor`: send the same request again with it as `cursor`.
     """
 
     ids: Optional[Ids] = None
     filter: Optional[ExecutionFilter] = None
     cursor: Optional[SweepCursor] = None
+    limit: Optional[SweepLimit] = None
     dry_run: DryRun = False
 
 
@@ -229,6 +245,7 @@ class LetterSelection(RequestBody):
     ids: Optional[Ids] = None
     filter: Optional[LetterFilter] = None
     cursor: Optional[SweepCursor] = None
+    limit: Optional[SweepLimit] = None
     dry_run: DryRun = False
 
 
@@ -269,6 +286,34 @@ class CloudEvent(RequestBody, kw_only=True):
     dataschema: Dropped | None = None
     datacontenttype: Annotated[Text, Meta(examples=["application/json"])] | None = None
     data: Annotated[Any, Meta(description="Any JSON.")] = None
+
+
+class NewHook(RequestBody, kw_only=True):
+    """A webhook of a job."""
+
+    name: Annotated[Name, Meta(description="What you will know it by, such as its sender.")]
+    expires: Annotated[TimeLimit, Meta(examples=["90d"])] | None = None
+    signature: (
+        Annotated[
+            Literal["github", "stripe", "standard", "hmac"],
+            Meta(description="How its requests are signed. Default: not at all."),
+        ]
+        | None
+    ) = None
+    secret: Annotated[Name, Meta(description="The name of the secret that signs.")] | None = None
+    header: Annotated[Text, Meta(max_length=100, description="Of hmac: X-Signature.")] | None = None
+    algorithm: (
+        Annotated[Literal["sha256", "sha512", "sha1"], Meta(description="Of hmac: sha256.")] | None
+    ) = None
+    encoding: Annotated[Literal["hex", "base64"], Meta(description="Of hmac: hex.")] | None = None
+
+
+class HookRotation(RequestBody):
+    """A new token for a webhook."""
+
+    overlap: Annotated[
+        Delay, Meta(description="How long the old token is valid. Default: a day.")
+    ] = "1d"
 
 
 class Signal(RequestBody):
@@ -379,7 +424,10 @@ class AlertFields(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
     job: Annotated[Pattern, Meta(description="A job, or a beginning and *.")] | None = None
     queue: Annotated[Pattern, Meta(description="A queue, or a beginning and *.")] | None = None
     to: (
-        Annotated[Any, Meta(description="Addresses as `notify` takes them; a list, or one.")] | None
+        Annotated[
+            Any, Meta(description="Addresses as `notify` takes them, or webhooks; a list, or one.")
+        ]
+        | None
     ) = None
     count: Annotated[int, Meta(ge=1, le=RETRIES_MAX)] | None = None
     rate: Annotated[float, Meta(gt=0, le=1)] | None = None
@@ -423,6 +471,96 @@ class Silence(RequestBody):
     duration: Limit | None = None
     until: Bound | None = None
     reason: Annotated[Text, Meta(max_length=PAUSE_NOTE_CHARS_MAX)] = ""
+
+
+# Limits.
+
+
+class LimitChanges(RequestBody):
+    """The numbers to set. Those that are left out stay; null returns to the declared number."""
+
+    limit: Annotated[
+        int | msgspec.UnsetType | None, Meta(description="How many run at a time.")
+    ] = UNSET
+    rate: Annotated[
+        str | list[str] | msgspec.UnsetType | None,
+        Meta(description="How many start in a time, such as 100/m."),
+    ] = UNSET
+
+
+class LimitPause(RequestBody):
+    """The pause: its duration, or until it is resumed; of all, or of one value of the key."""
+
+    duration: Limit | None = None
+    key: Annotated[Text | None, Meta(description="A value of the limit's key.")] = None
+
+
+class LimitResume(RequestBody):
+    """The value of the key to resume; none: all."""
+
+    key: Annotated[Text | None, Meta(description="A value of the limit's key.")] = None
+
+
+# Subscriptions to outgoing events.
+
+Words: TypeAlias = list[Text] | Text
+Status: TypeAlias = Annotated[
+    str,
+    Meta(description="Of executions.", extra_json_schema={"enum": list(STATUSES)}),
+]
+
+
+class SubscriptionFields(
+    msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True
+):
+    """The fields of a subscription."""
+
+    secret: Unset[
+        Annotated[Text, Meta(description="The name of the secret that signs the deliveries.")]
+        | None
+    ] = UNSET
+    types: Unset[
+        Annotated[Words, Meta(description="Types of events, or beginnings and *; none: all.")]
+        | None
+    ] = UNSET
+    status: Unset[list[Status] | Status | None] = UNSET
+    job: Unset[Annotated[Pattern, Meta(description="A job, or a beginning and *.")] | None] = UNSET
+    queue: Unset[Annotated[Pattern, Meta(description="A queue, or a beginning and *.")] | None] = (
+        UNSET
+    )
+    message_queue: Unset[QueueName | None] = UNSET
+    description: Unset[Annotated[Text, Meta(max_length=DESCRIPTION_CHARS_MAX)] | None] = UNSET
+
+    @classmethod
+    def check(cls, given: Mapping[str, Any]) -> None:
+        Subscription.parse({"name": "one", "url": "http://one.example", **given})
+
+    def given(self) -> dict[str, Any]:
+        """The fields that are given, as the client takes them."""
+        fields = msgspec.structs.asdict(self)
+        return {name: one for name, one in fields.items() if one is not UNSET}
+
+
+Url: TypeAlias = Annotated[Any, Meta(description="The address; text, or a reference to a secret.")]
+
+
+class NewSubscription(SubscriptionFields, kw_only=True):
+    """A subscription to be created."""
+
+    name: SubscriptionName
+    url: Url
+
+
+class SubscriptionChange(SubscriptionFields, kw_only=True):
+    """Changes of a subscription; null resets a field."""
+
+    url: Unset[Url] = UNSET
+
+
+class ExportHold(RequestBody):
+    """How far an export has come."""
+
+    until: Annotated[Bound, Meta(description="What ended before is written.")]
 
 
 # Tenants, keys and secrets.

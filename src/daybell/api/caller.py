@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
@@ -95,6 +96,7 @@ class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
     read_only: bool = False  # refuse all changes, but let browsers log in
 
 
+CALLER: Final = "daybell.caller"  # in a scope: the caller, once it was found
 BEFORE_BYTES_MAX: Final = 64 * 1024  # of `before` and of `after` in an audit entry
 
 
@@ -104,6 +106,14 @@ class KeyNeeded(AccessDenied):
     code = "key-needed"
     status = 401
     remedy = "Send a valid key: `Authorization: Bearer dbk_…`."
+
+
+class HookRefused(AccessDenied):
+    """The request to a webhook is not accepted."""
+
+    code = "hook-refused"
+    status = 401
+    remedy = "Check the address, the secret that signs, and the clock of the sender."
 
 
 class CsrfTokenNeeded(AccessDenied):
@@ -132,8 +142,11 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     holder: Holder = Holder("")  # of the request's shares; independent of its tenant
 
     def check(self, needed: Role) -> None:
-        """Raise AccessDenied unless the caller's role includes the needed one."""
-        if not self.role.may(needed):
+        """Raise AccessDenied unless the caller's role includes the needed one. The local user of
+        `daybell dev` may run workers, too.
+        """
+        is_local = self.key is None and needed is Role.WORKER
+        if not is_local and not self.role.may(needed):
             raise AccessDenied(
                 f"this takes a key with the role {needed}; this one's role is {self.role}"
             )
@@ -243,6 +256,14 @@ def api_of(request: Request) -> Api:
     return request.app.state.api
 
 
+def is_read_only(request: Request) -> bool:
+    """Return True if this server refuses changes. Other applications, such as the receiver of a
+    bridge, have no such option.
+    """
+    api: Api | None = getattr(request.app.state, "api", None)
+    return api is not None and api.options.read_only
+
+
 def _encode_bounded(value: Any) -> str:
     text = encode(value).decode()
     if len(text) > BEFORE_BYTES_MAX:
@@ -259,6 +280,12 @@ ERRORS_MAX: Final = 100  # listed in one answer
 AWAY_SECONDS: Final = 2  # until a retry makes sense when the store is unavailable
 
 
+def _name_field(field: str, message: str) -> str:
+    """Return the message with its field in front, unless it begins with it already."""
+    is_named = not field or re.match(rf"{re.escape(field)}\b", message)
+    return message if is_named else f"{field}: {message}"
+
+
 class Invalid(UsageError):
     """One or more inputs of the request are wrong."""
 
@@ -270,7 +297,7 @@ class Invalid(UsageError):
         field, message = self.found[0]
         more = len(self.found) - 1
         tail = f"; and {more} more, see errors" if more else ""
-        super().__init__(f"{field}: {message}{tail}" if field else f"{message}{tail}", field=field)
+        super().__init__(_name_field(field, message) + tail, field=field)
 
     def _extra_fields(self) -> dict[str, Any]:
         listed = [errors.describe_field(field, message) for field, message in self.found]
@@ -354,7 +381,7 @@ def _error_detail(error: DaybellError) -> str:
         return "the store cannot be used now; nothing is wrong with the request, send it again"
     if isinstance(error, errors.InvalidFields):
         first, *more = error.errors
-        return f"{first.field}: {first}; and {len(more)} more, see errors"
+        return f"{_name_field(first.field or '', str(first))}; and {len(more)} more, see errors"
     return str(error)
 
 

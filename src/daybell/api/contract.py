@@ -86,6 +86,7 @@ DETAIL: Final[Example] = {
         {"at": _AT, "event": "started", "attempt": 1, "worker_id": _WORKER_ID},
         {"at": _AT, "event": "ended", "status": "succeeded"},
     ],
+    "fired_by": None,
     "workflow": None,
     "steps": [
         {
@@ -163,6 +164,24 @@ RUN: Final[Example] = {
     "fail_fast": False,
     "max_running": 4,
 }
+HOOK: Final = {
+    "hook_id": _KEY_ID,
+    "job": "build",
+    "name": "github",
+    "event": "hook.build",
+    "hint": "dbh_Qk3x",
+    "signature": "github",
+    "secret": "github-hook",
+    "header": None,
+    "algorithm": None,
+    "encoding": None,
+    "created_at": _AT,
+    "created_by": "key deploy",
+    "expires_at": None,
+    "used_at": None,
+    "revoked_at": None,
+}
+
 EVENT: Final[Example] = {
     "event_id": "A-1047",
     "source": "/shop",
@@ -179,6 +198,7 @@ VERSION: Final[Example] = {
     "tenant": "default",
     "kind": "command",
     "task": None,
+    "signature": None,
     "command": "python generate_report.py",
     "shell": None,
     "env": None,
@@ -186,7 +206,7 @@ VERSION: Final[Example] = {
     "sql": None,
     "notify": None,
     "workflow": None,
-    **msgspec.to_builtins(PlainOptions(timeout=3600.0)),
+    **msgspec.json.decode(msgspec.json.encode(PlainOptions(timeout=3600.0))),
     "notifications": [{"on": ["dead", "late"], "to": [{"secret": "TEAM_CHAT"}]}],
     "priority": "normal",
     "retry": {"retries": 3, "backoff": "exponential", "base": 1.0, "factor": 2.0, "cap": 3600.0},
@@ -249,6 +269,31 @@ QUEUE: Final[Example] = {
     "oldest_run_at": _AT,
     "at_least": [],
 }
+LIMIT: Final[Example] = {
+    "name": "stripe",
+    "limit": 10,
+    "rates": ["100/m"],
+    "declared": {"limit": 20, "rates": ["100/m"]},
+    "is_paused": False,
+    "paused_until": None,
+    "running": 10,
+    "waiting": 42,
+    "keys": 1,
+    "next_at": _AT,
+    "at_least": [],
+    "buckets": [
+        {
+            "key": "",
+            "running": 10,
+            "waiting": 42,
+            "tokens": 7,
+            "next_at": None,
+            "paused_until": None,
+            "is_paused": False,
+            "holders": [_JOB_ID],
+        }
+    ],
+}
 WORKER: Final[Example] = {
     "worker_id": _WORKER_ID,
     "name": "worker-1",
@@ -261,6 +306,7 @@ WORKER: Final[Example] = {
     "kinds": ["task"],
     "tasks": {"daily-report": "5f70bf18a086"},
     "labels": {},
+    "resources": {},
     "capacity": 8,
     "running": 4,
     "started_at": _AT,
@@ -376,6 +422,30 @@ INCIDENT: Final[Example] = {
     "acknowledged_at": None,
     "acknowledged_by": "",
 }
+EXPORT_POLICY: Final[Example] = {
+    "name": "warehouse",
+    "tenant": "default",
+    "until": _AT,
+    "author": "key deploy",
+    "updated_at": _AT,
+}
+SUBSCRIPTION: Final[Example] = {
+    "name": "chat",
+    "version": 1,
+    "tenant": "default",
+    "url": "https://chat.example.org/hooks/daybell",
+    "secret": "CHAT_SIGNING_KEY",
+    "types": ["execution.*"],
+    "status": ["dead", "cancelled"],
+    "job": None,
+    "queue": None,
+    "message_queue": "default",
+    "description": "",
+    "delivery_job": "events:chat",
+    "author": "key deploy",
+    "created_at": _AT,
+    "updated_at": _AT,
+}
 _REMEDY: Final[Example] = {
     "label": "resume queue mail",
     "command": "daybell queues resume mail",
@@ -407,6 +477,10 @@ EXAMPLES: Final[dict[str, Example]] = {
     "Alert": ALERT,
     "AlertPage": _page(ALERT),
     "AlertTest": {"name": "dead-letters", "execution_id": _ID, "job": "alert:dead-letters"},
+    "ExportPolicy": EXPORT_POLICY,
+    "ExportPolicyPage": _page(EXPORT_POLICY),
+    "Subscription": SUBSCRIPTION,
+    "SubscriptionPage": _page(SUBSCRIPTION),
     "IncidentPage": _page(INCIDENT),
     "Acknowledged": {
         "incident_id": _ID,
@@ -441,10 +515,14 @@ EXAMPLES: Final[dict[str, Example]] = {
     "ExecutionPage": _page(EXECUTION),
     "ExecutionDetail": DETAIL,
     "WorkflowRun": RUN,
+    "Hook": HOOK,
+    "HookPage": _page(HOOK),
+    "NewHookAnswer": {**HOOK, "token": "dbh_…", "path": "/api/v1/hooks/dbh_…"},
     "Published": {
         "event_id": "A-1047",
         "created": True,
         "resumed": 1,
+        "executions": [],
         "execution_id": None,
         "node": None,
     },
@@ -466,6 +544,7 @@ EXAMPLES: Final[dict[str, Example]] = {
     "StateCounts": {
         "executions": {"queued": 12, "succeeded": 10_000},
         "at_least": ["succeeded"],
+        "estimate": 1204300,
     },
     "LogPage": {
         "items": [
@@ -509,6 +588,19 @@ EXAMPLES: Final[dict[str, Example]] = {
         "running": 0,
         "starts_per_second": None,
     },
+    "Signature": {
+        "job_id": _ID,
+        "job": "resize",
+        "schema": {
+            "type": "object",
+            "properties": {
+                "path": {"type": "string"},
+                "width": {"type": "integer", "default": 800},
+            },
+            "required": ["path"],
+            "additionalProperties": False,
+        },
+    },
     "JobWhy": {
         "job_id": _ID,
         "job": "daily-report",
@@ -536,6 +628,8 @@ EXAMPLES: Final[dict[str, Example]] = {
     "Cancelled": {"execution_id": _ID, "status": "cancelled", "cancel_requested": False},
     "Counts": {"matched": 2, "cancelled": 2, "unknown": 1},
     "QueuePage": {"items": [QUEUE], "next_cursor": None},
+    "Limit": LIMIT,
+    "LimitPage": {"items": [{**LIMIT, "buckets": []}], "next_cursor": None},
     "QueueState": {"name": "mail", "is_paused": True},
     "Purged": {"name": "mail", "cancelled": 12},
     "Scaling": {
@@ -632,6 +726,67 @@ EXAMPLES: Final[dict[str, Example]] = {
         "next_cursor": None,
     },
     "Health": {"status": "ok"},
+    "WorkerLease": {
+        "worker_id": _WORKER_ID,
+        "status": "live",
+        "now": _AT,
+        "lease_until": _AT,
+        "cancel": [{"execution_id": _ID, "attempt": 1}],
+        "returned": 0,
+    },
+    "LeaseClaim": {
+        "lease_id": _KEY_ID,
+        "executions": [
+            {
+                "execution_id": _ID,
+                "attempt": 1,
+                "job": "resize",
+                "version": 3,
+                "kind": "task",
+                "queue": "images",
+                "priority": "normal",
+                "args": {"width": 100},
+                "failures": 0,
+                "crashes": 0,
+                "created_at": _AT,
+                "run_at": _AT,
+            }
+        ],
+        "now": _AT,
+    },
+    "ReportVerdicts": {
+        "items": [
+            {
+                "execution_id": _ID,
+                "attempt": 1,
+                "ruling": "stale",
+                "detail": "",
+                "current_attempt": 2,
+            }
+        ]
+    },
+    "StaleReports": {"stale": [{"execution_id": _ID, "attempt": 1}]},
+    "LogReceipt": {"parts": 1},
+    "RecordedSteps": {
+        "items": [
+            {
+                "n": 1,
+                "name": "charge",
+                "kind": "step",
+                "started_at": _AT,
+                "is_done": True,
+                "result": {"receipt": 42},
+                "finished_at": _AT,
+            }
+        ]
+    },
+    "RunBegun": {"is_begun": True},
+    "HeldDetails": {
+        "definition": {"name": "resize", "queue": "images"},
+        "attempts": [],
+        "secrets": {"TOKEN": "…"},
+    },
+    "Released": {"released": 1},
 }
 
 
@@ -810,6 +965,19 @@ NEW_ALERTS: Final[dict[str, dict[str, Any]]] = {
         "job": "report-*",
         "grace": "30m",
         "to": ["mailto://alerts.example.org"],
+    },
+}
+NEW_SUBSCRIPTIONS: Final[dict[str, dict[str, Any]]] = {
+    "dead and cancelled executions": {
+        "name": "chat",
+        "url": "https://chat.example.org/hooks/daybell",
+        "secret": "CHAT_SIGNING_KEY",
+        "status": ["dead", "cancelled"],
+    },
+    "changes of jobs": {
+        "name": "inventory",
+        "url": "https://inventory.example.org/events",
+        "types": ["job.changed"],
     },
 }
 NEW_TEMPLATES: Final[dict[str, dict[str, Any]]] = {

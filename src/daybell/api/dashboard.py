@@ -63,13 +63,13 @@ class Dashboard:
         self._built_at: int | None = None
         self._files: Mapping[str, Path] = {}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] != "http" or not is_page(scope["path"]):
-            return await self._app(scope, receive, send)
+            return self._app(scope, receive, send)
         response = self._answer(scope)
         if scope["method"] == "HEAD":
             response.body = b""
-        await response(scope, receive, send)
+        return response(scope, receive, send)
 
     def _answer(self, scope: Scope) -> Response:
         if scope["method"] not in ("GET", "HEAD"):

@@ -28,7 +28,9 @@ from daybell.core.limits import (
     check_key,
     check_name,
 )
+from daybell.core.logs import LEVELS
 from daybell.core.units import parse_delay, parse_limit
+from daybell.core.views import ORDERS, SortOrder
 from daybell.errors import UsageError, shown
 
 T = TypeVar("T")
@@ -57,6 +59,11 @@ AlertName: TypeAlias = Annotated[
     checked_by(lambda value: check_name(value, what="alert")),
     Meta(description="The name of the rule.", examples=["dead-letters"]),
 ]
+SubscriptionName: TypeAlias = Annotated[
+    str,
+    checked_by(lambda value: check_name(value, what="subscription")),
+    Meta(description="The name of the subscription.", examples=["chat"]),
+]
 UniqueKey: TypeAlias = Annotated[str, checked_by(check_key)]
 Id: TypeAlias = Annotated[str, checked_by(read_id), UUID_FORMAT]
 # The client refuses other words, and names the right ones; these are for the document.
@@ -66,6 +73,7 @@ StatusWord: TypeAlias = Annotated[
 JobStatusWord: TypeAlias = Annotated[
     str, Meta(extra_json_schema={"enum": ["pending", *map(str, State), PAUSED, MANUAL]})
 ]
+LevelWord: TypeAlias = Annotated[str, Meta(extra_json_schema={"enum": [*LEVELS]})]
 Delay: TypeAlias = Annotated[
     float | str,
     checked_by(parse_delay),
@@ -157,6 +165,18 @@ QueryText: TypeAlias = Annotated[
         " prefix), queue, worker, user, workflow, since, until, finished, duration, error, key,"
         " arg.NAME. A value with spaces is in double quotes.",
         examples=['status:dead job:etl* finished:<1d error:"timed out"'],
+    ),
+]
+
+
+Sort: TypeAlias = Annotated[
+    str,
+    checked_by(SortOrder.parse),
+    Meta(
+        description="The order: created, started, ended or duration; with a minus, the latest or"
+        " longest first. All that match are read, 5,000 at most; a filter lets fewer through.",
+        examples=["-duration"],
+        extra_json_schema={"enum": list(ORDERS)},
     ),
 ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import (
+    AsyncGenerator,
     Awaitable,
     Callable,
     Collection,
@@ -12,7 +13,7 @@ from collections.abc import (
     MutableMapping,
     Sequence,
 )
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -44,6 +45,7 @@ from daybell.errors import DaybellError, shown
 
 SESSION_PATH: Final = "/api/v1/session"
 EVENTS_PATH: Final = "/api/v1/events"
+HOOKS_PATH: Final = "/api/v1/hooks/"
 WEBHOOK_ORIGIN: Final = b"webhook-request-origin"
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -204,7 +206,7 @@ def check_content(scope: HeadScope, fields: HeaderFields) -> Refusal | None:
     if not has_body or scope["method"] in SAFE:
         return None
     types = fields.get(b"content-type", [])
-    if len(types) == 1 and is_json(types[0]):
+    if (len(types) == 1 and is_json(types[0])) or is_hook(scope):
         return None
     # The data of an event, with a header that a form cannot send. Without a type it is JSON.
     if b"ce-specversion" in fields and scope["path"] == EVENTS_PATH:
@@ -234,6 +236,11 @@ def is_handshake(scope: HeadScope) -> bool:
 def is_login(scope: HeadScope) -> bool:
     """Return True if a browser sends the key that opens a session in the body, not a header."""
     return scope["method"] == "POST" and scope["path"] == SESSION_PATH
+
+
+def is_hook(scope: HeadScope) -> bool:
+    """Return True if a request goes to the address of a webhook, whose token is in the path."""
+    return scope["method"] == "POST" and scope["path"].startswith(HOOKS_PATH)
 
 
 def is_json(content_type: str) -> bool:
@@ -270,6 +277,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 BULK_PATHS: Final = frozenset({"/api/v1/executions"})
 SMALL_BODY_BYTES: Final = 4096  # not counted: the limit of connections bounds them, too
+LEASES: Final = "/api/v1/leases/"  # the paths of workers, which report results with logs
 TRIGGER: Final = "/trigger"  # the end of the path of a trigger
 LARGE_PARTS: Final = 8  # a large body counts for at most one of these parts of `large_bytes`
 REQUEST_UNITS: Final = 6  # of any other request: it occupies the event loop several times as long
@@ -280,6 +288,8 @@ ABORT: Final = "daybell.abort"  # in a scope: drops the connection without an an
 PEER: Final = (
     "daybell.peer"  # likewise: returns the uid of the local user at the other end, or None
 )
+# Likewise: a context in which the request waits without the shares of one in progress.
+IDLE: Final = "daybell.idle"
 LINGER: Final = "daybell.linger"  # likewise: lets the connection be closed for a new one
 
 _STREAM: Final = b"text/event-stream"
@@ -297,6 +307,7 @@ _HEADERS: Final = (
     (b"cache-control", b"no-store"),
 )
 _TLS_HEADER: Final = (b"strict-transport-security", b"max-age=31536000")
+_HEADER_NAMES: Final = frozenset(name for name, _ in (*_HEADERS, _TLS_HEADER))
 _CLOSE: Final = (b"connection", b"close")
 _DIGITS: Final = re.compile(r"[0-9]{1,18}")
 
@@ -377,6 +388,7 @@ class Guard:
             return
         fields = read_fields(scope)
         passage = GuardedRequest(self, self._limits, self._headers, scope, fields, receive, send)
+        scope[IDLE] = passage.idle
         try:
             if refusal := check_head(scope, fields, self.hosts):
                 raise RequestRefused(refusal)
@@ -407,7 +419,9 @@ class GuardedRequest:
         self._scope = scope
         self._receive = receive
         self._send = send
-        is_bulk = scope["path"] in BULK_PATHS and scope["method"] == "POST"
+        is_bulk = scope["method"] == "POST" and (
+            scope["path"] in BULK_PATHS or scope["path"].startswith(LEASES)
+        )
         self._bytes_max = limits.bulk_bytes if is_bulk else limits.request_bytes
         self._body: bytes | None = None  # received, and not yet passed on
         self._taken: list[tuple[Shares, Holder, int]] = []
@@ -433,11 +447,13 @@ class GuardedRequest:
 
     def _leave_large(self) -> None:
         """Release the share of a large body, if this request has one."""
+        if not self._began:
+            return
         large = self._guard.large
         for place, (shares, holder, amount) in enumerate(self._taken):
             if shares is large:
                 del self._taken[place]
-                if self._began and not self._guard.connections.is_alone(holder):
+                if not self._guard.connections.is_alone(holder):
                     self._rest(holder, amount)
                 else:
                     large.give_back(holder, amount)
@@ -557,18 +573,17 @@ class GuardedRequest:
             await self._hand_on({**message, "more_body": True})
             await self._linger()
             message = {"type": "http.response.body"}
-        await self._hand_on(message)
+        has_deadline = self._deadline is not None and not self._is_stream
+        await (self._send if has_deadline else self._hand_on)(message)
         self._is_complete = self._is_complete or is_last
 
     async def _hand_on(self, message: Message) -> None:
-        if self._deadline is not None and not self._is_stream:
-            await self._send(message)  # the whole response has a deadline
-        else:
-            try:
-                async with asyncio.timeout(self._limits.send_seconds):
-                    await self._send(message)
-            except TimeoutError:
-                raise ReaderStalled from None
+        """Send a part of a response that has no deadline as a whole."""
+        try:
+            async with asyncio.timeout(self._limits.send_seconds):
+                await self._send(message)
+        except TimeoutError:
+            raise ReaderStalled from None
 
     async def _linger(self) -> None:
         """Discard the rest of the body, up to a limit. A close would reset the connection of a
@@ -593,7 +608,11 @@ class GuardedRequest:
         self._leave_large()  # the work is done, however slowly the client reads the response
         self._guard.told(self._scope, message["status"])
         own: dict[bytes, bytes] = dict(message["headers"])
-        headers = [*message["headers"], *[pair for pair in self._headers if pair[0] not in own]]
+        headers = [*message["headers"]]
+        if own.keys().isdisjoint(_HEADER_NAMES):
+            headers += self._headers
+        else:
+            headers += [pair for pair in self._headers if pair[0] not in own]
         if self._has_body and not self._is_body_read:
             headers.append(_CLOSE)
             self._is_to_close = True
@@ -602,10 +621,27 @@ class GuardedRequest:
             # A stream may last as long as its client reads; streams have a limit of their own.
             self._is_stream = True
             self._prolong(None)
-            connection = self._taken[:1]
-            del self._taken[:1]
-            self.leave()
-            self._taken = connection
+            self._release_work()
+
+    @asynccontextmanager
+    async def idle(self) -> AsyncGenerator[None]:
+        """Hold no share but that of a connection, and have no deadline, while this is open."""
+        holder = self._taken[0][1] if self._taken else None
+        self._prolong(None)
+        self._release_work()
+        try:
+            yield
+        finally:
+            self._prolong(self._limits.request_seconds)
+            if holder is not None:
+                await self._wait(self._guard.requests, holder, REQUEST_UNITS)
+
+    def _release_work(self) -> None:
+        """Release all shares but the first, that of a connection."""
+        connection = self._taken[:1]
+        del self._taken[:1]
+        self.leave()
+        self._taken = connection
 
     def _prolong(self, seconds: Seconds | None) -> None:
         if self._deadline is not None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final, Protocol
+from urllib.parse import quote
 from uuid import UUID
 
 import msgspec
@@ -13,8 +14,8 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from daybell.api.caller import Caller, JsonResponse
-from daybell.client import mint
+from daybell.api.caller import Caller, JsonResponse, answer_created
+from daybell.client import Client, mint
 from daybell.client.executions import derive_id
 from daybell.core.access import NewRequest
 from daybell.errors import Conflict, UsageError, shown
@@ -45,6 +46,45 @@ class StoredResponse(msgspec.Struct, frozen=True):
 
 
 Perform = Callable[[IdempotentRequest], Awaitable[Response]]
+
+
+class Record(Protocol):
+    """A thing with versions."""
+
+    @property
+    def version(self) -> int: ...
+
+
+def etag_header(record: Record) -> dict[str, str]:
+    """Return the header that names the version of a thing."""
+    return {"ETag": f'"{record.version}"'}
+
+
+async def create_record(
+    request: Request,
+    caller: Caller,
+    key: str | None,
+    raw: bytes,
+    *,
+    noun: str,
+    name: str,
+    fields: dict[str, Any],
+    make: Callable[[Client, dict[str, Any]], Awaitable[Record]],
+    find: Callable[[str], Awaitable[Record]],
+) -> Response:
+    """Create a record by name, such as an alert rule, on record as `noun.create`."""
+    action = f"{noun}.create"
+
+    async def perform(this: IdempotentRequest) -> Response:
+        entry = this.made("entry")
+        if this.is_repeated and await caller.recorded(action, name, entry) is not None:
+            made = await find(name)
+        else:
+            made = await make(caller.audited(action, name, after=fields, id=entry), fields)
+        location = f"/api/v1/{noun}s/{quote(name, safe='')}"
+        return answer_created(made, location=location, headers=etag_header(made))
+
+    return await perform_once(request, caller, key, raw, perform)
 
 
 async def perform_once(

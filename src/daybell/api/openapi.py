@@ -160,15 +160,19 @@ ABOUT: Final = (
 TAGS: Final = (
     ("jobs", "Named, versioned definitions of what to run, and when."),
     ("templates", "Jobs with blanks, from which others are made."),
-    ("secrets", "Values that jobs use and nobody reads."),
+    ("secrets", "Values that jobs use, and no answer shows."),
     ("executions", "What runs, ran and will run."),
     ("events", "What executions wait for."),
     ("dead-letters", "Executions out of tries, for a person to decide on."),
     ("queues", "Lanes that workers take work from."),
+    ("limits", "How many executions run at a time, and start in a time."),
     ("workers", "Processes that run executions."),
+    ("leases", "Remote workers, which have no access to the database."),
     ("schedules", "What a schedule means, and when it fires."),
     ("stats", "All that goes on, at a glance."),
     ("alerts", "Rules that open incidents, and their messages."),
+    ("subscriptions", "Receivers of outgoing events."),
+    ("hooks", "Webhooks of jobs: addresses that others post to."),
     ("access", "Keys, tenants and the audit log."),
     ("health", "Whether the process and its store are well. Open to all."),
 )
@@ -215,7 +219,7 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
 
 def _components(routes: Sequence[Route]) -> dict[str, Any]:
     """Return the schemas of bodies and answers, by name."""
-    given = [route.answers for route in routes if route.answers is not None]
+    given = [one for route in routes for one in (route.answers, route.answers_also) if one]
     answers = answer_schemas({schema_name(one): one for one in given})
     bodies = [one.body for one in routes if one.body is not None and not isinstance(one.body, str)]
     _, found = msgspec.json.schema_components([*bodies, *MENTIONED], ref_template=REFERENCE)
@@ -287,6 +291,7 @@ def _request_body(route: Route) -> dict[str, Any]:
     examples = {name: {"value": value} for name, value in route.examples.items()}
     content = {JSON: {**schema, "examples": examples} if examples else schema}
     content |= {kind: schema for kind in route.body_types}
+    content |= {kind: {"schema": _schema_of(body)} for kind, body in route.bodies.items()}
     return {"required": not route.is_body_optional, "content": content}
 
 
@@ -297,6 +302,10 @@ def _responses(route: Route) -> dict[str, Any]:
         content[JSON] = {"schema": {"$ref": REFERENCE.format(name=name)}}
         if name in EXAMPLES:
             content[JSON]["example"] = EXAMPLES[name]
+    if route.answers_also is not None:
+        name = schema_name(route.answers_also)
+        schemas = [content[JSON]["schema"], {"$ref": REFERENCE.format(name=name)}]
+        content[JSON]["schema"] = {"oneOf": schemas}
     content |= {kind: {"schema": {"type": "string"}} for kind in route.media_types}
     good: dict[str, Any] = {"content": content}
     if route.headers:

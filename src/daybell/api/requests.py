@@ -26,7 +26,6 @@ from daybell.core.limits import (
 from daybell.core.views import Page
 from daybell.errors import PayloadError, PayloadTooLarge, UsageError, shown
 
-NOT_YET: Final = "not available yet"
 WRAPPING_LEVELS: Final = 2  # a list of objects that have arguments, which have a limit of their own
 FIELDS_MAX: Final = 200  # far more than any body has; each unknown one costs a complaint
 
@@ -42,7 +41,7 @@ async def read_bytes(
     With `takes_text`, text is accepted too, and a body without a type, which the caller reads as
     JSON.
     """
-    raw = await _receive(request)
+    raw = await receive_body(request)
     if len(raw) > bytes_max:
         raise PayloadTooLarge(f"the body has {len(raw):,} bytes; the limit is {bytes_max:,}")
     kind = read_header(request, b"content-type") or ""
@@ -52,7 +51,8 @@ async def read_bytes(
     return raw
 
 
-async def _receive(request: Request) -> bytes:
+async def receive_body(request: Request) -> bytes:
+    """The body as it was sent."""
     parts: list[bytes] = []
     while True:
         message = await request.receive()

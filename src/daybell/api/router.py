@@ -15,13 +15,14 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from daybell.api.caller import Caller, Invalid, ReadOnly, api_of, problem
+from daybell.api.caller import CALLER, Caller, Invalid, ReadOnly, api_of, is_read_only, problem
 from daybell.api.guard import SAFE
 from daybell.api.requests import read_bytes, read_header, read_json, validate_body
 from daybell.api.validation import Findings, info_of, read_parameters, read_text
 from daybell.client.requests import ARGS_PREFIX, CONTENT
 from daybell.core.access import Action, Role, Scope
 from daybell.core.limits import REQUEST_BYTES_MAX, REQUEST_KEY_CHARS_MAX
+from daybell.core.monitoring import observers
 from daybell.errors import AccessDenied, UsageError, shown, suggested
 
 BASE: Final = "/api/v1"
@@ -109,6 +110,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     changes_nothing: bool = False  # but sessions, so that a read-only server performs it
     handler: Handler
     takes: tuple[str, ...]  # the names of the handler's parameters
+    headers_read: tuple[str, ...]  # those of them that are HEADERS
     values: type[msgspec.Struct]  # the parameters of the path
     query: type[msgspec.Struct] | None = None
     body: Any = None  # a struct; or the name of a schema in core/job_request.py
@@ -118,13 +120,25 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     bytes_max: int = REQUEST_BYTES_MAX  # of the body
     examples: Mapping[str, Any] = {}
     parameters: Sequence[Mapping[str, Any]] = ()
+    bodies: Mapping[str, Any] = {}  # of content types with another body
     answers: Any = None
+    answers_also: Any = None  # to such a body
     media_types: tuple[str, ...] = ()  # of the answer, beside JSON
+    # A GET that can be a topic of `/stream`: the field that identifies an item of the list, or
+    # nothing if the answer is one thing.
+    live: str | None = None
     status: int = 200
     says: str = "Done."
     also: Mapping[int, str] = {}
     errors: tuple[int, ...] = ()
     headers: Mapping[str, Any] = {}
+
+    def check_caller(self, caller: Caller) -> None:
+        """Raise AccessDenied unless the caller's role and scope include the operation."""
+        if self.role is not None:
+            caller.check(self.role)
+        if caller.scope is not None and self.role is not Role.WORKER:  # it checks the queues itself
+            self.check_scope(caller.scope)
 
     def check_scope(self, scope: Scope) -> None:
         """Raise AccessDenied unless a key with this scope may use the operation."""
@@ -141,24 +155,19 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     def check_read_only(self, request: Request) -> None:
         """Raise ReadOnly if the operation is a change that this server refuses."""
         is_change = self.method not in SAFE and not self.changes_nothing
-        if is_change and api_of(request).options.read_only:
+        if is_change and is_read_only(request):
             raise ReadOnly("this server is read-only, and this is a change")
 
     async def answer(self, request: Request, values: Sequence[str]) -> Response:
         """Check the caller, read the arguments, and call the handler."""
-        given: dict[str, Any] = {"request": request}
         caller: Caller | None = None
         if self.role is not None:
-            caller = await api_of(request).authenticate(request)
-            caller.check(self.role)
-            self.check_read_only(request)
-            if caller.scope is not None:
-                self.check_scope(caller.scope)
-        wrong: Findings = []
-        tenant = self._read_query(request, given, wrong)
-        self._read_rest(request, values, given, wrong)
-        if wrong:
-            raise Invalid(wrong)
+            found: Caller | None = request.scope.get(CALLER)  # by the guard
+            caller = found or await api_of(request).authenticate(request)
+        self.check_read_only(request)
+        if caller is not None:
+            self.check_caller(caller)
+        given, tenant = self.read_arguments(request, values)
         if caller is not None:
             given["caller"] = caller if tenant is None else await caller.of_tenant(tenant)
         if self.is_body_read and (self.body is not None or "raw" in self.takes):
@@ -166,6 +175,27 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
             if "body" in self.takes or "raw" not in self.takes:
                 value: Any = read_json(raw) if raw or not self.is_body_optional else {}
                 given["body"] = validate_body(value, cast("Any", self.body))
+        if self.method == "POST" and (trace := request.headers.get("traceparent")) is not None:
+            with observers.received(trace):
+                return await self.call(given)
+        return await self.call(given)
+
+    def read_arguments(
+        self, request: Request, values: Sequence[str]
+    ) -> tuple[dict[str, Any], str | None]:
+        """Return the arguments of the handler but those from the body, and the tenant that the
+        query names. Raises Invalid.
+        """
+        given: dict[str, Any] = {"request": request}
+        wrong: Findings = []
+        tenant = self._read_query(request, given, wrong)
+        self._read_rest(request, values, given, wrong)
+        if wrong:
+            raise Invalid(wrong)
+        return given, tenant
+
+    async def call(self, given: Mapping[str, Any]) -> Response:
+        """Call the handler with those of the arguments that it takes."""
         return await self.handler(**{name: given[name] for name in self.takes})
 
     def _read_query(self, request: Request, given: dict[str, Any], wrong: Findings) -> str | None:
@@ -207,10 +237,10 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         """Read the parameters of the path, and the headers."""
         for field, value in zip(info_of(self.values).fields, values, strict=True):
             given[field.name] = read_text(field.type, value, field.encode_name, wrong)
-        for name, (header, model) in HEADERS.items():
-            if name in self.takes:
-                text = read_header(request, header)
-                given[name] = None if text is None else _read_value(model, text, wrong)
+        for name in self.headers_read:
+            header, model = HEADERS[name]
+            text = read_header(request, header)
+            given[name] = None if text is None else _read_value(model, text, wrong)
 
 
 HEADERS: Final[Mapping[str, tuple[bytes, type[KeyHeader | MatchHeader]]]] = {
@@ -274,6 +304,7 @@ class Routes:
                 tag=self._tag,
                 handler=handler,
                 takes=takes,
+                headers_read=tuple(name for name in takes if name in HEADERS),
                 values=msgspec.defstruct("Path", fields, rename=there),
                 **{**read, **more},
             )

@@ -28,6 +28,7 @@ from daybell.api.guard import ABORT, LINGER, OPEN_PATHS, PEER, Guard, Limits, ho
 from daybell.api.routes.workers import Readiness
 from daybell.api.stream import Streams
 from daybell.client import Client, Holder
+from daybell.client.leases.polls import Polls
 from daybell.core.limits import (
     BODIES_BYTES_MAX,
     CONNECTIONS_MAX,
@@ -677,6 +678,7 @@ class ApiService:
             is_welcome=self.gatekeeper.is_welcome,
             streams_max=options.streams,
         )
+        self.polls = Polls(monotonic)
         app = create_api(
             client,
             options=api,
@@ -684,6 +686,7 @@ class ApiService:
             readiness=Readiness(ask, monotonic=monotonic),
         )
         app.state.streams = self.streams
+        app.state.polls = self.polls
         app.state.own_readings = own_readings  # metrics of this process
         has_dashboard = options.has_dashboard
         self._server = ApiServer(
@@ -716,8 +719,9 @@ class ApiService:
         await self._server.start()
 
     async def stop(self) -> None:
-        """End the streams, and finish the requests in progress."""
+        """End the streams and waits, and finish the requests in progress."""
         self.streams.close()
+        await self.polls.close()
         await self._server.stop()
         if self._is_there():
             # The last use of keys is not worth a wait for an unavailable store.

@@ -88,6 +88,11 @@ def read_parameters(model: type[T], sent: Mapping[str, Sequence[str]], wrong: Fi
 
 def read_text(info: types.Type, text: str, path: str, wrong: Findings) -> Any:
     """Return a parameter of the path."""
+    bare = info
+    if isinstance(info, types.Metadata) and cast("Any", info.extra) is None:
+        bare = info.type
+    if isinstance(bare, types.StrType) and _check_text(bare, text) is None:
+        return text  # most are: the rest takes a multiple of this
     return _read(info, text, path, wrong, is_text=True)
 
 

@@ -14,8 +14,8 @@ from uuid import UUID
 import msgspec
 
 from daybell.chaos.fleet import FLEET, FleetEvent
-from daybell.chaos.load import Cancel, EnqueueCall, SentEvent, Submission
-from daybell.chaos.tasks import END, ENDS, EXIT, NO_NUMBER, START, Effect
+from daybell.chaos.load import Cancel, EnqueueCall, Publication, SentEvent, Submission
+from daybell.chaos.tasks import END, ENDS, EXIT, NO_NUMBER, START, Effect, listening
 from daybell.chaos.tasks import alone as alone_task
 from daybell.chaos.workflows import FlowRun, lineage
 from daybell.client import Client
@@ -136,6 +136,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     steps: Mapping[UUID, Sequence[Step]] = {}  # of durable functions
     sends: Sequence[SentEvent] = ()  # of events for these functions
     submissions: Sequence[Submission] = ()  # of bulks that were sent several times
+    publications: Sequence[Publication] = ()  # of events that fire a job
     doubled: Sequence[UUID] = ()  # executions that the store has more than once
     workers: Sequence[Worker] = ()  # all registered workers, dead ones included
     missing: Sequence[str] = ()  # workers that should be alive at the end
@@ -261,6 +262,23 @@ def _answered_otherwise(history: History) -> Iterator[str]:
         for refused in one.tries:
             if 400 <= refused.status < 500:
                 yield f"{one.key} was refused with {refused.status} by {refused.pid}"
+
+
+def _fired_otherwise(history: History) -> Iterator[str]:
+    """An event fires its job once, however often it comes, and each answer names the execution."""
+    fired: dict[str, list[UUID]] = defaultdict(list)
+    for execution in history.executions.values():
+        if execution.job == listening.name:
+            fired[payload.decode(execution.args)["event"]["id"]].append(execution.id)
+    for one in history.publications:
+        ids = fired.pop(one.id, [])
+        if len(ids) > 1 or (not ids and one.answers):
+            yield f"event {one.id}, answered {len(one.answers)} times, fired {len(ids)} executions"
+        for answer in one.answers:
+            if list(answer) != ids:
+                yield f"event {one.id} fired {ids}, and an answer names {list(answer)}"
+    for id, ids in fired.items():
+        yield f"event {id} was not published, and fired {ids}"
 
 
 def _fleet_ended(history: History) -> Iterator[str]:
@@ -422,6 +440,7 @@ RULES: Final[Sequence[Judge]] = (
     _enqueued_twice,
     _kept_twice,
     _answered_otherwise,
+    _fired_otherwise,
     _fleet_ended,
     _worker_missing,
     _succeeded_without_running,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from enum import StrEnum
 from random import Random
-from typing import Final, Self
+from typing import Final, Protocol, Self
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
@@ -201,7 +201,7 @@ class Link:
         self.client = client
         self.server = server
         self.asked = Questions()
-        self.answered = Messages()
+        self.answered: Answers = Messages()
         self.is_deaf = False  # bytes are read from both ends and never passed on
         self.is_held = False  # a statement is held, even if its sender has gone
         self.is_waiting = False  # for the answer to its statement
@@ -354,10 +354,10 @@ class Proxy:
         self, role: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         with suppress(OSError, asyncio.IncompleteReadError):
-            first = await _first(reader, writer)
-            host, port = self._target.hostname or HOST, self._target.port or PORT
-            server_reader, server_writer = await asyncio.open_connection(host, port)
+            first = await self._greet(reader, writer)
+            server_reader, server_writer = await self._connect()
             link = Link(role, writer, server_writer)
+            self._prepare(link)
             self._links.add(link)
             try:
                 server_writer.write(first)
@@ -370,6 +370,19 @@ class Proxy:
                 self._links.discard(link)
                 link.cut()
         writer.close()
+
+    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        """Return the first bytes of a client."""
+        return await _first(reader, writer)
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect to the server."""
+        return await asyncio.open_connection(
+            self._target.hostname or HOST, self._target.port or PORT
+        )
+
+    def _prepare(self, link: Link) -> None:
+        """Prepare a connection for the protocol that is spoken on it."""
 
     async def _ask(self, link: Link, reader: asyncio.StreamReader) -> None:
         while some := await _read(link, reader):
@@ -494,6 +507,14 @@ class Questions:
         return found
 
 
+class Answers(Protocol):
+    """Follows what a server sends."""
+
+    is_in_transaction: bool
+
+    def ends_work(self, some: bytes) -> bool: ...
+
+
 class Messages:
     """Follows the messages of a server."""
 
@@ -523,3 +544,48 @@ async def _first(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
         if code not in _REQUESTS:
             return head + await reader.readexactly(length - 8)
         writer.write(b"N")
+
+
+# The same before the servers of remote workers.
+
+NOT_OF_SERVERS: Final = frozenset({Kind.LATE, Kind.HOLD})  # they hold statements of a database
+
+
+class ServerProxy(Proxy):
+    """The address of remote workers: each connection goes to one of the servers that are up."""
+
+    def __init__(self, servers: Callable[[], list[tuple[int, str]]], *, clock: Clock) -> None:
+        super().__init__(f"http://{HOST}", clock=clock)
+        self._servers = servers
+        self._turn = 0
+
+    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        return b""
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        servers = self._servers()
+        if not servers:
+            raise ConnectionError("no server is up")
+        self._turn += 1
+        address = urlsplit(servers[self._turn % len(servers)][1])
+        return await asyncio.open_connection(address.hostname, address.port)
+
+    def _prepare(self, link: Link) -> None:
+        link.asked, link.answered = Requests(), Responses()
+
+
+class Requests(Questions):
+    """The requests of a client, which are no statements."""
+
+    def statements(self, some: bytes) -> list[bytes]:
+        return []
+
+
+class Responses:
+    """Follows the responses of a server."""
+
+    is_in_transaction = False
+
+    def ends_work(self, some: bytes) -> bool:
+        """True if this piece begins a response to a request that was done."""
+        return some.startswith(b"HTTP/1.1 2")

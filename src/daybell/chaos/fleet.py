@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,7 +30,7 @@ FLEET_PROCESSES: Final = 2
 FLEET_CONCURRENCY: Final = 10
 LISTENING: Final = re.compile(r"listening: (http://\S+)/api/v1")
 DRAIN_SECONDS: Final = 1.0
-ENDING_SECONDS: Final = 15.0  # for a process to end on request
+ENDING_SECONDS: Final = 15.0  # for a process to end on request, without waits for a processor
 START_AGAIN_SECONDS: Final = 0.3
 POLL_SECONDS: Final = 0.1
 PR_SET_PDEATHSIG: Final = 1
@@ -108,6 +109,8 @@ class Fleet:
         if role == SERVER:
             return [role, "--port", "0"]
         words = [WORKER, APP, "--name", name, "--drain-timeout", f"{DRAIN_SECONDS}s"]
+        if url := self._environment(role).get("DAYBELL_API_URL"):
+            words += ["--api-url", url]  # without the database
         if role == FLEET:
             words += ["--processes", str(FLEET_PROCESSES), "--queues", f"{QUEUE},{EXITS}"]
             return [*words, "--concurrency", str(FLEET_CONCURRENCY)]
@@ -207,21 +210,22 @@ class Fleet:
         could_be = there if frozen else at_work
         return could_be[int(pick * len(could_be))]
 
-    def _end(self, member: Member) -> None:
+    def _end(self, member: Member, number: signal.Signals = signal.SIGKILL) -> None:
         member.is_leaving = True
         self._note("killed", member)
-        member.signal(signal.SIGKILL)
+        member.signal(number)
         member.process.wait()
         self._members.remove(member)
 
     async def _see_off(self, member: Member) -> None:
-        deadline = self._clock.monotonic() + ENDING_SECONDS
-        while member.process.poll() is None and self._clock.monotonic() < deadline:
+        since, starvation = self._clock.monotonic(), Starvation(member.pid)
+        while member.process.poll() is None:
+            waited = self._clock.monotonic() - since
+            if waited - starvation.seconds() > ENDING_SECONDS:
+                self.faults.append(f"{member.name} did not end within {waited:.1f} s of SIGTERM")
+                self._end(member, signal.SIGABRT)  # its log has all stacks
+                return
             await self._clock.sleep(POLL_SECONDS)
-        if member.process.poll() is None:
-            self.faults.append(f"{member.name} did not end within {ENDING_SECONDS:g} s of SIGTERM")
-            self._end(member)
-            return
         self._note("ended", member)
         if member in self._members:
             self._members.remove(member)
@@ -250,10 +254,42 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def environment(url: str, *, lease: Seconds) -> dict[str, str]:
-    """Return the environment of the processes."""
+def environment(*, lease: Seconds, **settings: str) -> dict[str, str]:
+    """Return the environment of the processes, with settings by their names without prefix."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("DAYBELL_")}
-    return inherited | {"DAYBELL_DATABASE_URL": url, "DAYBELL_LEASE": f"{lease:g}s"}
+    named = {f"DAYBELL_{name}": value for name, value in settings.items()}
+    return (
+        inherited
+        | named
+        | {
+            "DAYBELL_LEASE": f"{lease:g}s",
+            "PYTHONFAULTHANDLER": "1",
+        }
+    )
+
+
+class Starvation:
+    """The time for which a process and its children have waited for a busy processor, from now on.
+    Children that have ended count with the last value that was read.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._before = dict(waits_for_processor(pid))
+        self._waits = dict(self._before)
+
+    def seconds(self) -> Seconds:
+        self._waits.update(waits_for_processor(self._pid))
+        return sum(self._waits.values()) - sum(self._before.values())
+
+
+def waits_for_processor(pid: int) -> Iterator[tuple[int, Seconds]]:
+    """Return how long a process and its children have waited so far, by their ids."""
+    with suppress(OSError):
+        one = Path(f"/proc/{pid}")
+        yield pid, int((one / "schedstat").read_text().split()[1]) / 1e9
+        for child in (one / f"task/{pid}/children").read_text().split():
+            yield from waits_for_processor(int(child))
 
 
 # Unexpected errors in the logs. A store that is away is logged in one line; an error with a

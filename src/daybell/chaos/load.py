@@ -11,8 +11,10 @@ from uuid import UUID
 import httpx
 import msgspec
 
+from daybell.chaos.fleet import Starvation
 from daybell.chaos.tasks import (
     EVENT,
+    HAPPENED,
     NO_NUMBER,
     durable,
     durable_waiting,
@@ -82,6 +84,39 @@ async def send_event(client: Client, one: SentEvent, *, after: Seconds, clock: C
         return
 
 
+# Events that fire a job: each is published by two callers at once, and once more later, and by each
+# until it is answered.
+
+PUBLISH_AGAIN_SECONDS: Final = 0.5
+
+
+class Publication(msgspec.Struct, kw_only=True):
+    """One event, and the executions that its answers name."""
+
+    number: int
+    run: str  # events of another run on this store have other ids
+    answers: list[Sequence[UUID]] = []
+
+    @property
+    def id(self) -> str:
+        return f"{self.run}-{self.number}"
+
+
+async def publish_event(client: Client, one: Publication, *, after: Seconds, clock: Clock) -> None:
+    """Publish an event until it is answered."""
+    await clock.sleep(after)
+    for _ in range(TRIES_MAX):
+        try:
+            found = await client.publish(
+                HAPPENED, {"number": one.number}, source="chaos", id=one.id
+            )
+        except Unavailable:
+            await clock.sleep(PAUSE_SECONDS)
+            continue
+        one.answers.append(found.executions)
+        return
+
+
 # Bulks that are sent several times under one key, to several servers, at once and later. Whatever
 # happens to servers and answers, each answer has to name the same executions.
 
@@ -103,6 +138,7 @@ class SubmissionTry(msgspec.Struct, kw_only=True):
     ended_at: Seconds | None = None
     status: int = 0  # 0: no answer
     ids: Sequence[UUID] = ()
+    starved: Seconds = 0.0  # the time for which the server waited for a busy processor
 
 
 class Submission(msgspec.Struct, kw_only=True):
@@ -168,15 +204,17 @@ class Submitter:
 
     async def _try(self, one: Submission, pid: int, address: str) -> int:
         this = SubmissionTry(pid=pid, asked_at=self._clock.monotonic())
+        starvation = Starvation(pid)
         one.tries.append(this)
         try:
             answer = await self._http.post(
                 address + PATH, content=one.body(), headers={"Idempotency-Key": one.key}
             )
         except httpx.HTTPError:
-            this.ended_at = self._clock.monotonic()
+            this.ended_at, this.starved = self._clock.monotonic(), starvation.seconds()
             return 0
         this.ended_at, this.status = self._clock.monotonic(), answer.status_code
+        this.starved = starvation.seconds()
         if this.status == ACCEPTED:
             made = msgspec.json.decode(answer.content, type=_Answer).items
             this.ids = [item.execution_id for item in made]
@@ -194,6 +232,7 @@ BULKS: Final = 1 / 300  # for each enqueue
 BULK_MIN: Final = 50
 BULK_MAX: Final = 150
 AGAIN_SECONDS: Final = 0.5  # by then a bulk is sent for the third time: some of it has ended
+PUBLISHES: Final = 0.03  # of events that fire a job, for each enqueue
 RUNS: Final = 0.01  # of workflows, for each enqueue: their nodes are a tenth of the load, or more
 
 
@@ -237,6 +276,8 @@ class Load:
         self.cancels: list[Cancel] = []
         self.sends: list[SentEvent] = []
         self.submissions: list[Submission] = []
+        self.publications: list[Publication] = []
+        self._run = str(mint())
         self._exits = 0
         self.left_out = 0
 
@@ -247,7 +288,7 @@ class Load:
     async def run(self, seconds: Seconds) -> None:
         """Send requests, whatever the answers are, and wait for the last answers."""
         began = self._clock.monotonic()
-        asked = runs = waits = bulks = 0
+        asked = runs = waits = bulks = events = 0
         while (now := self._clock.monotonic() - began) < seconds:
             while asked < now * self._rate:
                 asked += 1
@@ -261,6 +302,9 @@ class Load:
             while bulks < now * self._rate * BULKS:
                 bulks += 1
                 self._submit(bulks)
+            while events < now * self._rate * PUBLISHES:
+                events += 1
+                self._publish(events)
             await self._clock.sleep(TURN_SECONDS)
         await asyncio.gather(*self._flying)
 
@@ -351,6 +395,16 @@ class Load:
         one = Submission(key=f"bulk-{mint()}", job=quick.name, numbers=range(first, first + count))
         self.submissions.append(one)
         self._fly(self._send(one, number, [0.0, 0.0, again]))
+
+    def _publish(self, number: int) -> None:
+        """Publish an event by two callers at once, and again later."""
+        if len(self._flying) >= FLYING_MAX:
+            self.left_out += 1
+            return
+        one = Publication(number=number, run=self._run)
+        self.publications.append(one)
+        for after in (0.0, 0.0, PUBLISH_AGAIN_SECONDS):
+            self._fly(publish_event(self._client, one, after=after, clock=self._clock))
 
     async def _send(self, one: Submission, turn: int, after: list[Seconds]) -> None:
         asked_at = self._clock.monotonic()

@@ -240,9 +240,15 @@ def windows(history: History, kind: Kind, *, lease: Seconds) -> Iterator[Window]
         if one.what != kind or one.at >= history.over_at:
             continue
         until = min(one.at + one.length, history.over_at)
-        is_busy = stalled_seconds(history, one.at - SEEN_SECONDS, until) > STALLED_SHARE * lease
-        if not is_busy and not store_was_away(history, one.at - SETTLES_SECONDS, until):
+        if is_busy(history, one.at - SEEN_SECONDS, until, lease=lease):
+            continue
+        if not store_was_away(history, one.at - SETTLES_SECONDS, until):
             yield Window(one.at, until)
+
+
+def is_busy(history: History, since: Seconds, until: Seconds, *, lease: Seconds) -> bool:
+    """Return whether the machine was too busy to judge anything in this time."""
+    return stalled_seconds(history, since, until) > STALLED_SHARE * lease
 
 
 def count_unjudged(history: History, *, lease: Seconds) -> int:
@@ -379,7 +385,9 @@ def late_answers(history: History) -> Iterator[Violation]:
     """Report requests without a timely answer, not even that the store is away."""
     for bulk in history.submissions:
         for one in bulk.tries:
-            if one.ended_at is None or one.ended_at - one.asked_at <= ANSWER_SECONDS:
+            if one.ended_at is None:
+                continue
+            if one.ended_at - one.asked_at - one.starved <= ANSWER_SECONDS:
                 continue
             is_stalled = stalled_seconds(history, one.asked_at, one.ended_at) > 0
             if not is_stalled and not was_hit(history, one.pid, one.asked_at, one.ended_at):

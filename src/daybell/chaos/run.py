@@ -28,10 +28,12 @@ from daybell.chaos.checker import (
 )
 from daybell.chaos.faults import (
     FROZEN_LEASES,
+    NOT_OF_SERVERS,
     Fault,
     Hold,
     Kind,
     Proxy,
+    ServerProxy,
     can_stand_before,
     draw_faults,
 )
@@ -110,6 +112,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     ticks: dict[str, int]  # on record, by kind of decision
     workflows: WorkflowFigures
     events: EventFigures
+    fired: int  # events that fired a job
     requests: int  # bulks, each sent several times under its key
     answers: int  # answers to these
     unfinished: int
@@ -154,7 +157,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
             "schedules": self.schedules,
             "ticks": self.ticks,
             "workflows": msgspec.to_builtins(self.workflows),
-            "events": msgspec.to_builtins(self.events),
+            "events": msgspec.to_builtins(self.events) | {"fired": self.fired},
             "requests": {"sent": self.requests, "answers": self.answers},
             "unfinished": self.unfinished,
             "notes": list(self.notes),
@@ -178,7 +181,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
             f" {counts['tick doubled']} doubled, {counts['tick lost']} lost",
             "workflows": self._workflows(),
             "events": f"{self.events.acknowledged:,} acknowledged of {self.events.asked:,} sent;"
-            f" {self.events.taken:,} ended a wait, {self.events.early:,} were there before it",
+            f" {self.events.taken:,} ended a wait, {self.events.early:,} were there before it;"
+            f" {self.fired:,} fired a job",
             "requests": f"{self.requests:,} bulks under one key each, {self.answers:,} answers",
             "at the end": f"{self.unfinished:,} unfinished" if self.unfinished else "all is done",
             "notes": "; ".join(self.notes),
@@ -227,6 +231,7 @@ ANSWERS: Final = 4  # lost at a time
 LATE_STATEMENTS: Final = 3  # held at a time
 LATE_SECONDS: Final = (1.0, 3.0)  # duration
 HOLDS_OF_WORKERS: Final = 0.25  # of all held commits; the others are of schedulers
+OF_REMOTE_WORKERS: Final = 0.6  # of the faults of connections; the others are of the database
 HOLD_WITHIN_SECONDS: Final = 3.0  # until a matching statement is sent
 SERVERS: Final = 2
 LOAD: Final = "load"  # the role of the client that the load uses
@@ -261,6 +266,7 @@ class ChaosOptions(msgspec.Struct, frozen=True, kw_only=True):
     rate: float = 300.0
     lease: Seconds = 2.0
     concurrency: int = 50
+    remote: bool = False  # workers work by way of the servers, without the database
     only: Collection[Kind] = tuple(Kind)  # the possible faults
     peace: Seconds = 90.0  # for the last execution when all faults have ended
 
@@ -275,6 +281,11 @@ async def chaos(
         raise UsageError(
             "memory:// is in one process, and chaos kills processes; name a file or a server",
             field="database_url",
+        )
+    if options.remote and not options.schedulers:
+        raise UsageError(
+            "with remote workers, only schedulers take work from workers that are lost; start one",
+            field="schedulers",
         )
     folder = Path(tempfile.mkdtemp(prefix=PREFIX))
     is_wanted = True
@@ -348,7 +359,7 @@ class ChaosRun:
         self.clock = SystemClock()
         self.fleet = Fleet(
             folder,
-            environment=lambda role: environment(self._url_of(role), lease=options.lease),
+            environment=self._environment,
             concurrency=options.concurrency,
             clock=self.clock,
         )
@@ -358,6 +369,8 @@ class ChaosRun:
         self._options = options
         self._folder = folder
         self._proxy = proxy
+        self._relay = ServerProxy(self.fleet.servers, clock=self.clock) if options.remote else None
+        self._worker_key = ""
         self._restart = restart
         self._tell = tell
         self._samples: list[Sample] = []
@@ -368,6 +381,13 @@ class ChaosRun:
         self._faults: set[asyncio.Task[None]] = set()
 
     async def run(self) -> Summary:
+        if self._relay is None:
+            return await self._run()
+        self._worker_key = (await self._client.create_key("chaos-worker", role="worker")).token
+        async with self._relay:
+            return await self._run()
+
+    async def _run(self) -> Summary:
         options = self._options
         since = (await self._client.health()).now
         if not options.schedulers:
@@ -432,11 +452,18 @@ class ChaosRun:
             steps=await recorded_steps(self._client, executions),
             sends=load.sends,
             submissions=load.submissions,
+            publications=load.publications,
             doubled=doubled,
             workers=[one for one in workers if one.started_at >= since],
             missing=missing,
             over_at=self._began + self._options.seconds,
         )
+
+    def _environment(self, role: str) -> dict[str, str]:
+        lease = self._options.lease
+        if self._relay is not None and role in (WORKER, FLEET):
+            return environment(lease=lease, API_URL=self._relay.url, API_KEY=self._worker_key)
+        return environment(lease=lease, DATABASE_URL=self._url_of(role))
 
     def _url_of(self, role: str) -> str:
         return self._url if self._proxy is None else self._proxy.url_of(role)
@@ -468,9 +495,9 @@ class ChaosRun:
             options.seed,
             seconds=options.seconds,
             lease=options.lease,
-            has_proxy=self._proxy is not None,
+            has_proxy=(self._proxy or self._relay) is not None,
             has_restart=self._restart is not None,
-            only=options.only,
+            only=set(options.only) - (NOT_OF_SERVERS if self._proxy is None else set()),
         )
         for fault in faults:
             await self.clock.sleep(max(0.0, self._began + fault.at - self.clock.monotonic()))
@@ -494,9 +521,16 @@ class ChaosRun:
             case Kind.HOLD:
                 self._begin(self._hold_commit(fault))
             case _:
-                assert self._proxy is not None
-                self._disturb(self._proxy, fault)
+                self._disturb(self._disturbed(fault), fault)
         return True
+
+    def _disturbed(self, fault: Fault) -> Proxy:
+        """Return the connections that a fault hits: those to the database, or of remote workers."""
+        is_of_workers = fault.kind not in NOT_OF_SERVERS and fault.pick < OF_REMOTE_WORKERS
+        found = self._relay if self._proxy is None or is_of_workers else self._proxy
+        found = found or self._proxy
+        assert found is not None
+        return found
 
     def _disturb(self, proxy: Proxy, fault: Fault) -> None:
         length = fault.length
@@ -653,9 +687,14 @@ class ChaosRun:
         violations += judge_service(history, lease=options.lease)
         few = round(options.rate)
         away = [one.at for one in history.happenings if one.what in KEEP_FROM_WORK]
-        violations += recovery.find_stuck_returns(
-            self._samples, self._back_at, few=few, away_at=away
-        )
+        judged = [
+            at
+            for at in self._back_at
+            if not recovery.is_busy(
+                history, at, at + recovery.SHRINKS_WITHIN_SECONDS, lease=options.lease
+            )
+        ]
+        violations += recovery.find_stuck_returns(self._samples, judged, few=few, away_at=away)
         starts = [effect.at for effect in history.effects if effect.what == START]
         assert self._load is not None
         return Summary(
@@ -668,7 +707,7 @@ class ChaosRun:
             states=dict(Counter(str(one.state) for one in history.executions.values())),
             faults=dict(self._done),
             by_themselves=sum(one.what.startswith("ended by itself") for one in history.happenings),
-            answers_lost=self._proxy.lost if self._proxy else 0,
+            answers_lost=sum(one.lost for one in (self._proxy, self._relay) if one is not None),
             waits=[one.waited for one in found if not one.is_suspect],
             disturbed=sum(one.counted_from > one.lost_at for one in found if not one.is_suspect),
             suspects=sum(one.is_suspect for one in found),
@@ -680,10 +719,13 @@ class ChaosRun:
             ticks=count_decisions(history.courses),
             workflows=count_workflows(history),
             events=count_events(history),
+            fired=sum(bool(one.answers) for one in history.publications),
             requests=len(history.submissions),
             answers=sum(len(one.answers) for one in history.submissions),
             unfinished=sum(one.state in UNFINISHED for one in history.executions.values()),
-            notes=self._notes(count_unjudged(history, lease=options.lease)),
+            notes=self._notes(
+                count_unjudged(history, lease=options.lease) + len(self._back_at) - len(judged)
+            ),
             violations=violations,
         )
 
@@ -697,5 +739,5 @@ class ChaosRun:
         if not self._is_file and self._proxy is None:
             notes.append("connections were left alone: the URL names several hosts, or TLS")
         if not self._is_file and self._restart is None:
-            notes.append("the server was not restarted: nobody said how")
+            notes.append("the server was not restarted: no command for it was given")
         return notes

@@ -15,7 +15,7 @@ import msgspec
 
 from daybell.core.retry import Retry
 from daybell.core.units import Instant, Seconds
-from daybell.core.when import every
+from daybell.core.when import every, on_event
 from daybell.engine.loop import SystemClock
 from daybell.sdk.app import App
 from daybell.sdk.context import Context
@@ -200,6 +200,19 @@ async def alone(ctx: Context) -> None:
 
 
 SCHEDULED: Final = (ticking.name, alone.name)
+HAPPENED: Final = "chaos.happened"
+
+
+@app.task(
+    queue=QUEUE,
+    max_crashes=CRASHES_MAX,
+    store_result=False,
+    schedule=on_event(HAPPENED, where={"number": {"gt": 0}}),
+)
+async def listening(ctx: Context, event: dict[str, Any]) -> None:
+    """Run for each event."""
+    with effects().told(ctx, NO_NUMBER):
+        pass
 
 
 # Tasks of the workflows under faults, and a durable function, as a node or alone. A node returns

@@ -36,10 +36,11 @@ COMMANDS: Final = {
     "worker": Entry("roles", "worker", "Run the executions of an app, or of jobs without code."),
     "scheduler": Entry("roles", "scheduler", "Fire schedules, and look after the store."),
     "server": Entry("roles", "server", "Serve the HTTP API."),
-    "apply": Entry("jobs", "apply", "Make the jobs be what files say, and show what that changes."),
+    "bridge": Entry("roles", "bridge", "Pass messages of a broker on as events, or events to it."),
+    "apply": Entry("jobs", "apply", "Make the jobs be what files say, and show the changes."),
     "migrate": Entry("operations", "migrate", "Bring the store's schema up to date."),
     "doctor": Entry("operations", "doctor", "Look for problems, and say what to do."),
-    "bench": Entry("operations", "bench", "Measure the store at hand with jobs that do nothing."),
+    "bench": Entry("operations", "bench", "Measure the store with jobs that do nothing."),
     "chaos": Entry(
         "operations", "chaos", "Kill and freeze workers under load, and see what is lost."
     ),
@@ -52,15 +53,19 @@ COMMANDS: Final = {
     "templates": Entry(
         "jobs", "templates_app", "Templates: jobs with blanks, from which others are made."
     ),
-    "secrets": Entry("admin", "secrets_app", "Secrets: values that jobs use and nobody reads."),
+    "secrets": Entry("admin", "secrets_app", "Secrets: values for jobs, which no answer shows."),
     "executions": Entry("executions", "app", "Executions: what runs, ran and will run."),
+    "logs": Entry("executions", "logs_app", "Logs: lines that executions wrote."),
     "events": Entry("executions", "events_app", "Events: what executions wait for."),
     "dead-letters": Entry(
         "executions", "dead_letters_app", "Dead letters: executions out of tries."
     ),
     "workers": Entry("workers", "workers_app", "Workers: processes that run executions."),
     "queues": Entry("workers", "queues_app", "Queues: lanes that workers subscribe to."),
+    "limits": Entry("limits", "limits_app", "Limits: how many run at a time, or start in a time."),
     "alerts": Entry("alerts", "app", "Alerts: rules, their incidents, and messages."),
+    "subscriptions": Entry("subscriptions", "app", "Subscriptions: receivers of outgoing events."),
+    "hooks": Entry("hooks", "app", "Hooks: webhooks of jobs, addresses that others post to."),
     "cron": Entry("schedules", "app", "Schedules: what they mean, and when they fire."),
     "login": Entry("admin", "login", "Print a link that logs a browser in, once."),
     "keys": Entry("admin", "keys_app", "Keys: who may use the HTTP API, and for what."),

@@ -291,7 +291,7 @@ def warn_about_app(app: App, queues: str, *, has_app: bool) -> None:
         )
     if app.url.startswith("memory:"):
         print_stderr(
-            "warning: memory:// is seen by this process alone, so nobody else can enqueue into it;"
+            "warning: memory:// is seen by this process alone, so others cannot enqueue into it;"
             " use sqlite:///file.db"
         )
 

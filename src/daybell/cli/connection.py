@@ -91,6 +91,9 @@ class RecordingClient(Client):
     discard = audit_in_transaction(Client.discard, "dead_letter.discard")
     discard_dead_letters = audit_in_transaction(Client.discard_dead_letters, "dead_letter.discard")
     retry_dead_letters = audit_in_transaction(Client.retry_dead_letters, "dead_letter.retry")
+    set_limit = audit_in_transaction(Client.set_limit, "limit.set")
+    pause_limit = audit_in_transaction(Client.pause_limit, "limit.pause")
+    resume_limit = audit_in_transaction(Client.resume_limit, "limit.resume")
     drain_worker = audit_in_transaction(Client.drain_worker, "worker.drain")
     pause_queue = audit_in_transaction(Client.pause_queue, "queue.pause")
     resume_queue = audit_in_transaction(Client.resume_queue, "queue.resume")
@@ -99,7 +102,16 @@ class RecordingClient(Client):
     silence_alert = audit_in_transaction(Client.silence_alert, "alert.silence")
     test_alert = audit_in_transaction(Client.test_alert, "alert.test")
     acknowledge_incident = audit_in_transaction(Client.acknowledge_incident, "incident.acknowledge")
+    hold_export = audit_in_transaction(Client.hold_export, "export.hold")
+    release_export = audit_in_transaction(Client.release_export, "export.release")
+    delete_subscription = audit_in_transaction(Client.delete_subscription, "subscription.delete")
+    update_subscription = audit_in_transaction(Client.update_subscription, "subscription.update")
+    test_subscription = audit_in_transaction(Client.test_subscription, "subscription.test")
     delete_template = audit_in_transaction(Client.delete_template, "template.delete")
+    create_hook = audit_in_transaction(Client.create_hook, "hook.create")
+    rotate_hook = audit_in_transaction(Client.rotate_hook, "hook.rotate")
+    revoke_hook = audit_in_transaction(Client.revoke_hook, "hook.revoke")
+    publish_many = audit_in_transaction(Client.publish_many, "event.publish")
     publish = audit_in_transaction(Client.publish, "event.publish")
     signal = audit_in_transaction(Client.signal, "execution.signal")
     approve = audit_in_transaction(Client.approve, "execution.approve")
@@ -115,6 +127,12 @@ class RecordingClient(Client):
         action = "alert.create" if expect == 0 else "alert.update"
         view = self.audited(_entry(action, str(value.get("name")), after=dict(value)))
         return await Client.set_alert(view, value, author=author, expect=expect)
+
+    async def create_subscription(
+        self, value: Mapping[str, Any], *, author: str = ""
+    ) -> wire.Subscription:
+        entry = _entry("subscription.create", str(value.get("name")), after=dict(value))
+        return await Client.create_subscription(self.audited(entry), value, author=author)
 
     async def set_template(
         self, value: Mapping[str, Any], *, author: str = "", expect: int | None = None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from functools import partial
-from typing import Annotated, Any, Final, cast, get_args
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial, wraps
+from inspect import Parameter, Signature, signature
+from typing import Annotated, Any, Final, cast, get_args, get_type_hints
 
 import typer
 from typer.core import TyperCommand
@@ -255,6 +256,91 @@ def run(
         raise typer.BadParameter("--api-url and --database-url exclude each other; give one")
     flags |= more or {}
     raise typer.Exit(run_command(command, flags, on_store=name if name in ON_STORE else None))
+
+
+# Options that many commands declare together.
+
+Action = Callable[..., Awaitable[int]]  # the work of a command; it gets the settings first
+Declared = Callable[..., Any]  # a command as Typer reads it
+Options = Mapping[str, Any]  # annotations by the names of the values
+
+
+def shared(*, tenant: Any = Tenant, as_json: Any = Json) -> Callable[[Declared], Declared]:
+    """Give a command --tenant, --json and --database-url, and run the action that it returns.
+
+    The action gets the tenant and `as_json`, too. None: the command has no such option.
+    """
+    kinds = {"tenant": tenant, "as_json": as_json}
+    common = {name: kind for name, kind in kinds.items() if kind is not None}
+    last = _optional({**common, "database_url": DatabaseUrl})
+
+    def decorate(command: Declared) -> Declared:
+        own = {one.name: one for one in parameters_of(command)}
+
+        def called(*, context: typer.Context, database_url: str | None, **given: Any) -> None:
+            values = {name: given.pop(name) for name in common}
+            if "context" in own:
+                given["context"] = context
+            run(context, partial(command(**given), **values), database_url)
+
+        first = Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)
+        return with_parameters(command, called, [*({"context": first} | own).values(), *last])
+
+    return decorate
+
+
+def gather(
+    name: str, options: Options, *, read: Callable[[dict[str, Any]], dict[str, Any]] = dict
+) -> Callable[[Declared], Declared]:
+    """Give a command these options. Their values, as `read` returns them, are its argument `name`.
+
+    An option that is not typed is None, a flag False.
+    """
+
+    def decorate(command: Declared) -> Declared:
+        def called(**given: Any) -> Any:
+            values = {one: given.pop(one) for one in options}
+            return command(**given, **{name: read(values)})
+
+        parameters = [
+            one
+            for own in parameters_of(command)
+            for one in (_optional(options) if own.name == name else [own])
+        ]
+        return with_parameters(command, called, parameters)
+
+    return decorate
+
+
+def parameters_of(command: Declared) -> list[Parameter]:
+    """Return the parameters of a command, with their annotations as objects."""
+    kinds = get_type_hints(command, include_extras=True)
+    return [
+        one.replace(kind=Parameter.KEYWORD_ONLY, annotation=kinds[name])
+        for name, one in signature(command).parameters.items()
+    ]
+
+
+def with_parameters(
+    command: Declared, called: Declared, parameters: Sequence[Parameter]
+) -> Declared:
+    """Return a function with the name and help of the command, for Typer."""
+    made = wraps(command)(called)
+    made.__signature__ = Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
+    made.__annotations__ = {one.name: one.annotation for one in parameters}
+    return made
+
+
+def _optional(options: Options) -> list[Parameter]:
+    return [
+        Parameter(
+            name,
+            Parameter.KEYWORD_ONLY,
+            default=False if get_args(kind)[0] is bool else None,
+            annotation=kind,
+        )
+        for name, kind in options.items()
+    ]
 
 
 # A command that takes the words of another: `daybell jobs create NAME -- python x.py --fast`.

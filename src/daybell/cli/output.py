@@ -81,12 +81,9 @@ def printable(text: str, *, keep: str = "") -> str:
 
 def echo_json(value: object) -> None:
     """Print a value as JSON that any terminal can print."""
-    import msgspec
+    from daybell.client.wire import format_json
 
-    from daybell.client.wire import encode
-
-    text = msgspec.json.format(encode(value), indent=2).decode()
-    typer.echo(printable(text, keep="\n"))
+    typer.echo(printable(format_json(value), keep="\n"))
 
 
 def echo_table(

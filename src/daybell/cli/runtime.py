@@ -83,15 +83,26 @@ def _source(flags: Mapping[str, object]) -> str:
 
 def require_store(settings: Settings, command: str, *, url: str | None = None) -> None:
     """Refuse a command that needs a store where only a server is named. `url` is the app's own."""
-    given = Settings.given()
-    if settings.api_url is None or "database_url" in given:
-        return
-    if url is None or url == settings.database_url:
-        source = "DAYBELL_API_URL" if "api_url" in given else "--api-url"
+    if is_remote(settings, url=url):
+        source = "DAYBELL_API_URL" if "api_url" in Settings.given() else "--api-url"
         raise UsageError(
             f"daybell {command} works on the database itself, and only {source} is given;"
             " say where the database is, with --database-url or DAYBELL_DATABASE_URL"
         )
+
+
+def is_remote(settings: Settings, *, url: str | None = None) -> bool:
+    """Return True if only a server is named. `url` is the app's own, which comes before a server
+    that the command line does not name.
+    """
+    if settings.api_url is None:
+        return False
+    # A worker has set both, for the processes that it starts.
+    if _flags.get("api_url") is not None or settings.database_url == settings.api_url:
+        return True
+    if "database_url" in Settings.given():
+        return False
+    return url is None or url == settings.database_url
 
 
 def use_server() -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET
 
+from daybell.client import wire
 from daybell.client.context import ClientContext
 from daybell.client.executions import now_for
 from daybell.client.requests import Id, Time, read_bound, read_id
@@ -48,10 +49,11 @@ from daybell.core.limits import (
     QUOTA_MAX,
     check_name,
 )
+from daybell.core.monitoring.exports import EXPORTS, ExportPolicy, StoredExport
 from daybell.core.options import Keep, read_limit, read_whole
 from daybell.core.references import check_secret_name
-from daybell.core.units import Duration, Instant
-from daybell.core.views import Page
+from daybell.core.units import Duration, Instant, to_datetime
+from daybell.core.views import Page, read_pages
 from daybell.errors import (
     Conflict,
     DuplicateKey,
@@ -430,3 +432,44 @@ def require_secret_name(name: str) -> str:
         return check_secret_name(name)
     except InvalidName:
         raise SecretNotFound(f"there is no secret named {shown(name)}") from None
+
+
+# Repeated exports.
+
+
+async def export_policies(client: ClientContext) -> list[wire.ExportPolicy]:
+    """How far each repeated export has come, by name."""
+    pages = read_pages(
+        lambda at: client.store.admin.list_records(client.tenant, EXPORTS, cursor=at)
+    )
+    return [_export_policy(one) async for page in pages for one in page]
+
+
+async def hold_export(
+    client: ClientContext, name: str, until: Time, *, author: str = ""
+) -> wire.ExportPolicy:
+    """Record that a repeated export has written what ended before `until`. Retention keeps all that
+    ended later, until the policy is moved on or released.
+    """
+    policy = ExportPolicy(
+        name=check_name(name, what="export policy"), until=read_bound(until, "until")
+    )
+    stored = await client.store.admin.put_record(client.tenant, EXPORTS, policy, author=author)
+    return _export_policy(stored)
+
+
+async def release_export(client: ClientContext, name: str) -> None:
+    """Forget a repeated export: retention waits for it no longer. Raises ExportNotFound."""
+    await client.store.admin.delete_record(
+        client.tenant, EXPORTS, check_name(name, what="export policy")
+    )
+
+
+def _export_policy(of: StoredExport) -> wire.ExportPolicy:
+    return wire.ExportPolicy(
+        name=of.policy.name,
+        tenant=of.tenant,
+        until=to_datetime(of.policy.until),
+        author=of.author,
+        updated_at=to_datetime(of.updated_at),
+    )

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from daybell.client import wire
 from daybell.client.context import ClientContext
 from daybell.client.requests import Id, Time, read_bound, read_id
-from daybell.core.alerts.incidents import Incident, IncidentMove, MoveKind, job_for, message_for
-from daybell.core.alerts.rules import AlertRule, StoredRule
+from daybell.core.alerts.incidents import Incident, IncidentMove, Message, MoveKind, messages_for
+from daybell.core.alerts.rules import ALERT_RULES, AlertRule, StoredRule
 from daybell.core.ids import mint
 from daybell.core.limits import (
     PAGE_ITEMS_DEFAULT,
@@ -38,14 +38,16 @@ async def set_alert(
     """
     rule = AlertRule.parse(value)
     try:
-        known = await client.store.admin.get_alert_rule(client.tenant, rule.name)
+        known = await client.store.admin.get_record(client.tenant, ALERT_RULES, rule.name)
     except AlertNotFound:
         pass
     else:
         silence = {name: getattr(known.rule, name) for name in OWN_FIELDS}
         rule = replace(rule, **silence)
     store = client.store.admin
-    return _alert(await store.set_alert_rule(client.tenant, rule, author=author, expect=expect))
+    return _alert(
+        await store.put_record(client.tenant, ALERT_RULES, rule, author=author, expect=expect)
+    )
 
 
 async def alert(client: ClientContext, name: str) -> wire.Alert:
@@ -54,14 +56,18 @@ async def alert(client: ClientContext, name: str) -> wire.Alert:
 
 
 async def _rule(client: ClientContext, name: str) -> StoredRule:
-    return await client.store.admin.get_alert_rule(client.tenant, check_name(name, what="alert"))
+    return await client.store.admin.get_record(
+        client.tenant, ALERT_RULES, check_name(name, what="alert")
+    )
 
 
 async def alerts_page(
     client: ClientContext, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
 ) -> Page[wire.Alert]:
     """Rules, by name."""
-    page = await client.store.admin.list_alert_rules(client.tenant, limit=limit, cursor=cursor)
+    page = await client.store.admin.list_records(
+        client.tenant, ALERT_RULES, limit=limit, cursor=cursor
+    )
     return Page(items=tuple(map(_alert, page.items)), next_cursor=page.next_cursor)
 
 
@@ -74,7 +80,7 @@ async def alerts(client: ClientContext) -> list[wire.Alert]:
 async def delete_alert(client: ClientContext, name: str, *, expect: int | None = None) -> None:
     """Delete a rule. Its incidents close without a message."""
     check_name(name, what="alert")
-    await client.store.admin.delete_alert_rule(client.tenant, name, expect=expect)
+    await client.store.admin.delete_record(client.tenant, ALERT_RULES, name, expect=expect)
 
 
 async def silence_alert(
@@ -97,8 +103,8 @@ async def silence_alert(
     text = read_text(reason, "reason", most=PAUSE_NOTE_CHARS_MAX) if end is not None else ""
     rule = replace(known.rule, silenced_until=end, silence_reason=text)
     return _alert(
-        await client.store.admin.set_alert_rule(
-            client.tenant, rule, author=author, expect=known.version
+        await client.store.admin.put_record(
+            client.tenant, ALERT_RULES, rule, author=author, expect=known.version
         )
     )
 
@@ -119,15 +125,17 @@ async def _end_of(
 
 async def test_alert(client: ClientContext, name: str) -> wire.AlertTest:
     """Send a test message to the receivers of a rule, also if it is silenced. Returns the
-    execution that sends it.
+    execution that sends it to the addresses, or the one for the first webhook.
     """
     rule = (await _rule(client, name)).rule
     if not rule.to:
         raise UsageError(f"alert rule {shown(name)} has no addresses in `to`", field="to")
     title, body = f"[TEST] {rule.name}", f"A test of the alert rule {rule.name} ({rule.on})."
-    message = message_for(rule, title, body, mint)
-    await client.store.catalog.launch(client.tenant, job_for(rule, mint), message)
-    return wire.AlertTest(name=rule.name, execution_id=message.id, job=message.job)
+    now = (await client.store.health()).now
+    jobs, messages = messages_for(rule, Message("test", title, body, now), mint)
+    for job, message in zip(jobs, messages, strict=True):
+        await client.store.catalog.launch(client.tenant, job, message)
+    return wire.AlertTest(name=rule.name, execution_id=messages[0].id, job=messages[0].job)
 
 
 async def incidents(

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import wraps
+from math import inf
 from types import CoroutineType
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 from urllib.parse import quote
@@ -14,9 +15,11 @@ from uuid import UUID
 import msgspec
 
 from daybell.client import wire
+from daybell.client.backfill import Backfill
 from daybell.client.context import ClientContext
 from daybell.client.declarations import ApplyOutcome, Change, diff_versions
 from daybell.client.events import ExecutionHistory
+from daybell.client.hooks import event_name
 from daybell.client.runs import (
     RunNode,
     WorkflowRun,
@@ -24,7 +27,6 @@ from daybell.client.runs import (
     describe_resume,
     short_name,
 )
-from daybell.client.schedules import Backfill
 from daybell.client.workers import Overview
 from daybell.core import payload
 from daybell.core.access import AuditCheck, AuditEntry, Key, Scope, Secret, Tenant
@@ -34,12 +36,15 @@ from daybell.core.execution import (
     AttemptRecord,
     AttemptSpan,
     Execution,
+    Line,
     LogPart,
     State,
 )
+from daybell.core.flow import BucketState, LimitState, LimitTerms, format_rate
 from daybell.core.job import Job, JobDefinition, JobStatus, Template
 from daybell.core.job_request import write_kind
 from daybell.core.limits import LIST_VALUE_BYTES_MAX, PAYLOAD_DEPTH_MAX
+from daybell.core.logs import FoundLine
 from daybell.core.schedule import CalendarEntry, Schedule
 from daybell.core.units import Instant, to_datetime
 from daybell.core.views import QUEUE_NUMBERS, Counts, LetterGroup, Page, Queue, Term, print_query
@@ -205,9 +210,15 @@ def detail(of: ExecutionHistory, job_id: UUID) -> wire.ExecutionDetail:
         **fields,
         attempts=[attempt(one) for one in of.detail.attempts],
         timeline=of.timeline,
+        fired_by=None if of.fired_by is None else firing_event(of.fired_by),
         workflow=None if run is None else workflow(run),
         steps=encode_steps(of.steps, of.detail.execution),
     )
+
+
+def firing_event(of: Event) -> wire.FiringEvent:
+    """The event that fired an execution."""
+    return wire.FiringEvent(event_id=of.id, source=of.source, type=of.name)
 
 
 def attempt(of: AttemptRecord) -> wire.Attempt:
@@ -284,16 +295,23 @@ def span(of: AttemptSpan) -> wire.NodeAttempt:
 
 def log_lines(part: LogPart) -> list[wire.LogLine]:
     """The lines of a part of a log."""
-    return [
-        wire.LogLine(
-            at=to_datetime(line.at),
-            attempt=part.attempt,
-            level=line.level,
-            source=line.source,
-            message=line.message,
-        )
-        for line in part.lines
-    ]
+    return [wire.LogLine(attempt=part.attempt, **_log_line(line)) for line in part.lines]
+
+
+def found_line(of: FoundLine) -> wire.FoundLine:
+    """A line that a search found."""
+    return wire.FoundLine(
+        execution_id=of.execution, job=of.job, attempt=of.attempt, **_log_line(of.line)
+    )
+
+
+def _log_line(line: Line) -> dict[str, Any]:
+    return {
+        "at": to_datetime(line.at),
+        "level": line.level,
+        "source": line.source,
+        "message": line.message,
+    }
 
 
 def state_counts(of: Counts) -> wire.StateCounts:
@@ -367,6 +385,7 @@ def _version_fields(of: Job) -> dict[str, Any]:
         "misfire": value(of.definition.misfire or "{}"),
         "dependencies": list(of.definition.dependencies),
         "template": value(of.definition.template or "null"),
+        "signature": value(of.definition.signature or "null"),
     }
     return {
         "job_id": of.id,
@@ -601,6 +620,7 @@ def published(of: Published, event_id: str) -> wire.Published:
         event_id=event_id,
         created=of.created,
         resumed=of.resumed,
+        executions=list(of.executions),
         execution_id=of.execution,
         node=of.node,
     )
@@ -623,6 +643,7 @@ def worker(of: Worker) -> wire.Worker:
         kinds=list(of.kinds),
         tasks=of.tasks,
         labels=of.labels,
+        resources=of.resources,
         capacity=of.capacity,
         running=of.running,
         started_at=to_datetime(of.started_at),
@@ -644,6 +665,55 @@ def queue(of: Queue) -> wire.Queue:
         oldest_run_at=time(of.oldest_run_at),
         at_least=list(of.at_least),
     )
+
+
+def limit(of: LimitState) -> wire.Limit:
+    """A limit with its numbers."""
+    is_paused, paused_until = _pause(of.paused_until)
+    return wire.Limit(
+        name=of.name,
+        limit=of.terms.limit,
+        rates=_rates(of.terms),
+        declared=wire.LimitNumbers(limit=of.declared.limit, rates=_rates(of.declared)),
+        is_paused=is_paused,
+        paused_until=paused_until,
+        running=of.held,
+        waiting=of.waiting,
+        keys=of.items,
+        next_at=time(of.next_at),
+        at_least=[_LIMIT_NUMBERS[name] for name in of.at_least],
+        buckets=[_limit_key(one, of.terms) for one in of.buckets],
+    )
+
+
+_LIMIT_NUMBERS: Final = {"held": "running", "waiting": "waiting", "items": "keys"}
+
+
+def _limit_key(of: BucketState, terms: LimitTerms) -> wire.LimitKey:
+    is_paused, paused_until = _pause(of.paused_until)
+    left = [most - used for (most, _), used in zip(terms.windows, of.starts, strict=True)]
+    return wire.LimitKey(
+        key=of.item,
+        running=of.held,
+        waiting=of.waiting,
+        tokens=max(0, min(left)) if left else None,
+        next_at=None if of.room_at == inf else time(of.room_at),
+        paused_until=paused_until,
+        is_paused=is_paused,
+        holders=list(of.holders),
+    )
+
+
+def _pause(until: Instant | None) -> tuple[bool, datetime | None]:
+    """Return whether there is a pause, and its known end."""
+    return until is not None, None if until == inf else time(until)
+
+
+def _rates(terms: LimitTerms) -> list[str]:
+    return [
+        format_rate(count, seconds) + (f" (burst {burst})" if burst is not None else "")
+        for count, seconds, burst in terms.rates or ()
+    ]
 
 
 def leader(of: Leadership) -> wire.Leader:
@@ -704,6 +774,40 @@ def new_key(of: tuple[Key, str]) -> wire.NewKeyAnswer:
     """A key with its token."""
     made, token = of
     return wire.NewKeyAnswer(**_key_fields(made), token=token)
+
+
+def hook(of: Key) -> wire.Hook:
+    """A hook, without its token."""
+    return wire.Hook(**_hook_fields(of))
+
+
+def new_hook(of: tuple[Key, str]) -> wire.NewHookAnswer:
+    """A hook with its token."""
+    made, token = of
+    path = f"/api/v1/hooks/{token}"
+    return wire.NewHookAnswer(**_hook_fields(made), token=token, path=path)
+
+
+def _hook_fields(of: Key) -> dict[str, Any]:
+    assert of.hook is not None, "it is a hook"
+    is_hmac = of.hook.signature == "hmac"
+    return {
+        "hook_id": of.id,
+        "job": of.hook.job,
+        "name": of.name,
+        "event": event_name(of.hook.job),
+        "hint": of.hint,
+        "signature": of.hook.signature,
+        "secret": of.hook.secret,
+        "header": of.hook.header,
+        "algorithm": str(of.hook.algorithm) if is_hmac else None,
+        "encoding": str(of.hook.encoding) if is_hmac else None,
+        "created_at": to_datetime(of.created_at),
+        "created_by": of.created_by,
+        "expires_at": time(of.expires_at),
+        "used_at": time(of.used_at),
+        "revoked_at": time(of.revoked_at),
+    }
 
 
 def tenant(of: Tenant) -> wire.Tenant:

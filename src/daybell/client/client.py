@@ -25,11 +25,16 @@ from daybell.client import (
     wire,
 )
 from daybell.client import alerts as alert_room
+from daybell.client import backfill as backfill_room
 from daybell.client import events as event_room
 from daybell.client import executions as execution_room
+from daybell.client import hooks as hook_room
 from daybell.client import jobs as job_room
+from daybell.client import limits as limit_room
+from daybell.client import logs as log_room
 from daybell.client import schedules as schedule_room
 from daybell.client import stats as stats_room
+from daybell.client import subscriptions as subscription_room
 from daybell.client import workers as worker_room
 from daybell.client.answers import all_of, answering, page_of
 from daybell.client.context import ClientContext
@@ -48,6 +53,7 @@ from daybell.core.limits import (
     check_key,
     check_name,
 )
+from daybell.core.monitoring import observers
 from daybell.core.options import Arguments, JobFields
 from daybell.core.units import Seconds
 from daybell.core.views import Page
@@ -146,16 +152,19 @@ class Client(ClientContext):
         *,
         limit: int = PAGE_ITEMS_DEFAULT,
         cursor: str | None = None,
+        sort: str | None = None,
         **filters: Unpack[Filters],
     ) -> Page[wire.Execution]:
         """Executions, newest first. A status is a state, or "pending": not started, not ended.
 
         A page of a search by content (`args`, `unique_key`, `error`, `ended_since`, `ended_until`)
-        may be short or empty, and its cursor continues the search.
+        may be short or empty, and its cursor continues the search. `sort` is created, started,
+        ended or duration; -duration has the longest first. It reads all that match, 5,000 at most.
         """
-        return await self._answer_page(
-            await execution_room.executions(self, limit=limit, cursor=cursor, **filters)
+        page = await execution_room.executions(
+            self, limit=limit, cursor=cursor, sort=sort, **filters
         )
+        return await self._answer_page(page)
 
     async def dead_letters(
         self,
@@ -173,7 +182,7 @@ class Client(ClientContext):
         self, *, cursor: str | None = None, **filters: Unpack[Filters]
     ) -> Page[wire.DeadLetterGroup]:
         """Dead letters by job and fingerprint of the error, the largest group first. One call reads
-        10,000 letters; with a cursor, the groups of the next page add to these.
+        5,000 letters; with a cursor, the groups of the next page add to these.
         """
         found = await execution_room.dead_letter_groups(self, cursor=cursor, **filters)
         return answers.dead_letter_groups(
@@ -186,6 +195,7 @@ class Client(ClientContext):
         return Page(items=items, next_cursor=page.next_cursor)
 
     why = answering(explain_room.why, explain_answers.why)
+    signature = job_room.signature
     why_job = answering(explain_jobs.why_job, explain_answers.job_why)
     why_queue = answering(explain_queues.why_queue, explain_answers.queue_why)
     enqueue = execution_room.enqueue
@@ -194,6 +204,7 @@ class Client(ClientContext):
     submit_many = execution_room.submit_many
     where = execution_room.where
     count = answering(execution_room.count, answers.state_counts)
+    estimate = execution_room.estimate
     cancel = execution_room.cancel
     cancel_picked = execution_room.cancel_picked
     cancel_many = execution_room.cancel_many
@@ -202,8 +213,9 @@ class Client(ClientContext):
     discard = execution_room.discard
     discard_dead_letters = execution_room.discard_dead_letters
     retry_dead_letters = execution_room.retry_dead_letters
-    log = execution_room.log
-    log_parts = execution_room.log_parts
+    log = log_room.log
+    log_parts = log_room.log_parts
+    search_logs = answering(log_room.search_logs, page_of(answers.found_line))
 
     retry = retries.retry
     retry_picked = retries.retry_picked
@@ -331,12 +343,13 @@ class Client(ClientContext):
     schedule_many = answering(schedule_room.schedule_many, all_of(answers.schedule))
     unschedule = schedule_room.unschedule
     schedules = answering(schedule_room.schedules, all_of(answers.schedule))
+    next_schedules = answering(when.next_schedules, all_of(answers.schedule))
     upcoming = answering(when.upcoming, page_of(answers.calendar_entry))
     schedules_page = answering(schedule_room.schedules_page, page_of(answers.schedule))
     pause = schedule_room.pause
     resume = schedule_room.resume
     trigger = schedule_room.trigger
-    backfill = answering(schedule_room.backfill, answers.backfill)
+    backfill = answering(backfill_room.backfill, answers.backfill)
     standing = answering(schedule_room.standing, answers.job)
     job_ids = schedule_room.job_ids
     abandoned = schedule_room.abandoned
@@ -351,15 +364,28 @@ class Client(ClientContext):
     rerun_cancelled = runs.rerun_cancelled
 
     publish = event_room.publish
+    publish_many = event_room.publish_many
     signal = event_room.signal
     approve = event_room.approve
     send = event_room.send
     keep = event_room.keep
+    keep_many = event_room.keep_many
     addressed = event_room.addressed
+
+    create_hook = answering(hook_room.create_hook, answers.new_hook)
+    hooks = answering(hook_room.hooks, all_of(answers.hook))
+    rotate_hook = answering(hook_room.rotate_hook, answers.new_hook)
+    revoke_hook = answering(hook_room.revoke_hook, answers.hook)
 
     events = answering(event_room.events, page_of(answers.event))
 
     # Queues and workers.
+
+    limits = answering(limit_room.limits, all_of(answers.limit))
+    limit = answering(limit_room.limit, answers.limit)
+    set_limit = answering(limit_room.set_limit, answers.limit)
+    pause_limit = answering(limit_room.pause_limit, answers.limit)
+    resume_limit = answering(limit_room.resume_limit, answers.limit)
 
     queues = answering(worker_room.queues, all_of(answers.queue))
     pause_queue = worker_room.pause_queue
@@ -388,6 +414,20 @@ class Client(ClientContext):
     test_alert = alert_room.test_alert
     incidents = alert_room.incidents
     acknowledge_incident = alert_room.acknowledge_incident
+
+    # Subscriptions to outgoing events.
+
+    create_subscription = subscription_room.create_subscription
+    update_subscription = subscription_room.update_subscription
+    subscription = subscription_room.subscription
+    subscriptions = subscription_room.subscriptions
+    subscriptions_page = subscription_room.subscriptions_page
+    delete_subscription = subscription_room.delete_subscription
+    test_subscription = subscription_room.test_subscription
+
+    export_policies = admin.export_policies
+    hold_export = admin.hold_export
+    release_export = admin.release_export
 
     # Keys, tenants, the audit log, requests and secrets.
 
@@ -460,6 +500,9 @@ class BorrowedConnection:
                 field="items",
             )
         await store.queue.resolve(client.tenant, [pattern])
+        if observers.are_traced():
+            with observers.enqueueing([pattern]) as (pattern,):
+                pass  # the transaction of the caller is not over when this ends
         return self._transactions.SqlCall(
             job=job,
             args=[execution.args for execution in executions],
@@ -488,6 +531,8 @@ def _call_options(pattern: NewExecution, unique_key: str | None, tenant: str) ->
         "unique_key": None if unique_key is None else check_key(unique_key),
         "retries": pattern.retries,
         "timeout": pattern.timeout,
+        "cache": "refresh" if pattern.refresh else None,
+        "traceparent": pattern.trace,
     }
     given = {name: value for name, value in options.items() if value is not None}
     return msgspec.json.encode(given).decode()

@@ -17,7 +17,7 @@ from daybell.client.jobs import check_version, define_jobs, definition_of
 from daybell.client.when import check_dependencies
 from daybell.client.workers import describe_lack, find_capable_workers
 from daybell.core import payload
-from daybell.core.job import Job, JobDefinition, NewTemplate, Template, check_lines
+from daybell.core.job import TEMPLATES, Job, JobDefinition, NewTemplate, Template, check_lines
 from daybell.core.job_request import build_request, check_fields, read_request, require_choice
 from daybell.core.kinds import SETTINGS, read_settings, secrets_of
 from daybell.core.kinds.settings import PRIVATE, why_private
@@ -337,19 +337,23 @@ async def set_template(
     With `expect`, the template must be at that version; 0 requires a new name.
     """
     new = read_template(value)
-    return await client.store.admin.set_template(client.tenant, new, author=author, expect=expect)
+    return await client.store.admin.put_record(
+        client.tenant, TEMPLATES, new, author=author, expect=expect
+    )
 
 
 async def template(client: ClientContext, name: str) -> Template:
     """A template. Raises TemplateNotFound."""
-    return await client.store.admin.get_template(client.tenant, name)
+    return await client.store.admin.get_record(client.tenant, TEMPLATES, name)
 
 
 async def templates_page(
     client: ClientContext, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
 ) -> Page[Template]:
     """Templates, by name."""
-    return await client.store.admin.list_templates(client.tenant, limit=limit, cursor=cursor)
+    return await client.store.admin.list_records(
+        client.tenant, TEMPLATES, limit=limit, cursor=cursor
+    )
 
 
 async def templates(client: ClientContext) -> list[Template]:
@@ -360,7 +364,7 @@ async def templates(client: ClientContext) -> list[Template]:
 
 async def delete_template(client: ClientContext, name: str, *, expect: int | None = None) -> None:
     """Remove a template. Jobs that were made from it stay."""
-    await client.store.admin.delete_template(client.tenant, name, expect=expect)
+    await client.store.admin.delete_record(client.tenant, TEMPLATES, name, expect=expect)
 
 
 def read_template(value: object) -> NewTemplate:

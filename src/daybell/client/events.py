@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final, TypeAlias
@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from daybell.client import wire
 from daybell.client.context import ClientContext
-from daybell.client.explain.executions import effective_definition
-from daybell.client.requests import Id, Time, read_id, read_time
+from daybell.client.explain.needs import effective_definition
+from daybell.client.requests import Id, Time, check_options, read_id, read_time
 from daybell.client.runs import (
     APPROVAL,
     DECISION,
@@ -24,8 +24,17 @@ from daybell.client.runs import (
     select_wait,
     short_name,
 )
+from daybell.client.when import find_firing_event
 from daybell.core import payload
-from daybell.core.event import Event, NewEvent, Published, Step, StepKind, check_event
+from daybell.core.event import (
+    Event,
+    NewEvent,
+    Published,
+    Step,
+    StepKind,
+    check_event,
+    check_events,
+)
 from daybell.core.execution import (
     TERMINAL,
     AttemptRecord,
@@ -36,10 +45,18 @@ from daybell.core.execution import (
 )
 from daybell.core.ids import mint
 from daybell.core.lifecycle import FOR_EVENT
-from daybell.core.limits import ARGS_BYTES_MAX, PAGE_ITEMS_DEFAULT, check_name
+from daybell.core.limits import ARGS_BYTES_MAX, EVENT_BATCH_MAX, PAGE_ITEMS_DEFAULT, check_name
 from daybell.core.units import Instant, to_datetime
 from daybell.core.views import Page
-from daybell.errors import Conflict, InvalidName, JobNotFound, Unavailable
+from daybell.errors import (
+    Conflict,
+    DaybellError,
+    InvalidItems,
+    InvalidName,
+    JobNotFound,
+    Unavailable,
+    UsageError,
+)
 
 WORKFLOW: Final = "workflow"
 SOURCE: Final = "daybell"  # of events that do not specify their source
@@ -103,13 +120,59 @@ async def publish(
     id: str | None = None,
     time: Time | None = None,
 ) -> Published:
-    """Publish an event. Executions that wait for it continue. Executions that exist by now and
-    start to wait for it within seven days find it.
+    """Publish an event. Jobs that listen to it are fired, and executions that wait for it continue.
+    Executions that exist by now and start to wait for it within seven days find it.
 
     An event with the same source and id as a stored one changes nothing.
     """
     event = read_event(name, data, source=source, id=id, time=time)
     return await send(client, event, is_own=id is None)
+
+
+# The keys of an item of `publish_many`.
+ITEM_KEYS: Final = frozenset(("name", "data", "source", "id", "time"))
+
+
+async def publish_many(
+    client: ClientContext, items: Iterable[Mapping[str, Any]]
+) -> list[Published]:
+    """Publish up to 1,000 events in one transaction, all or nothing; return the answers in their
+    order. An item has the arguments of `publish`: `name` and, if wanted, `data`, `source`, `id` and
+    `time`.
+
+    Raises InvalidItems, which names every item that is wrong.
+    """
+    given = list(items)
+    errors: dict[int, DaybellError] = {}
+    events: list[NewEvent] = []
+    for index, item in enumerate(given[: EVENT_BATCH_MAX + 1]):
+        try:
+            said = dict(item)
+            check_options(said, ITEM_KEYS, "an event")
+            if "name" not in said:
+                raise UsageError("name is missing", field="name")
+            events.append(read_event(**said))
+        except UsageError as error:
+            errors[index] = error
+    if errors:
+        raise InvalidItems(errors, count=len(given))
+    own = [item.get("id") is None for item in given]
+    return await keep_many(client, events, own=own)
+
+
+async def keep_many(
+    client: ClientContext, events: Sequence[NewEvent], *, own: Sequence[bool] = ()
+) -> list[Published]:
+    """Store events. `own`: see `send`."""
+    check_events(events)
+    try:
+        return await client.store.runs.publish_many(client.tenant, events)
+    except Unavailable:
+        # Perhaps only the answer is lost, see `keep`.
+        found = await client.store.runs.publish_many(client.tenant, events)
+        owned = [*own, *[False] * (len(found) - len(own))]
+        pairs = zip(found, owned, strict=True)
+        return [replace(one, created=one.created or is_own) for one, is_own in pairs]
 
 
 async def signal(client: ClientContext, id: Id, name: str, data: Any = None) -> Published:
@@ -200,7 +263,7 @@ async def steps(client: ClientContext, id: Id) -> list[Step]:
 
 TimelineEntry: TypeAlias = tuple[Instant, dict[str, Any]]
 
-_BEGINNINGS: Final = ("created", "due", "started")
+_BEGINNINGS: Final = ("created", "fired", "due", "started")
 
 
 def attempt_outcome(attempt: AttemptRecord, steps: Sequence[Step]) -> str:
@@ -235,6 +298,7 @@ class ExecutionHistory(msgspec.Struct, frozen=True, kw_only=True):
     detail: ExecutionDetail
     steps: Sequence[Step]
     run: WorkflowRun | None  # None: it is of another kind
+    fired_by: Event | None  # the event of its schedule
     timeline: list[wire.Moment]
 
 
@@ -244,22 +308,29 @@ async def story(client: ClientContext, id: Id) -> ExecutionHistory:
     detail = await client.store.catalog.get_execution(client.tenant, known)
     steps = await client.store.runs.steps(client.tenant, known)
     run = await run_of(client, detail.execution, detail.attempts)
+    fired_by = await find_firing_event(client, detail.execution)
     return ExecutionHistory(
         detail=detail,
         steps=steps,
         run=run,
-        timeline=timeline(detail, run, steps),
+        fired_by=fired_by,
+        timeline=timeline(detail, run, steps, fired_by),
     )
 
 
 def timeline(
-    of: ExecutionDetail, run: WorkflowRun | None = None, steps: Sequence[Step] = ()
+    of: ExecutionDetail,
+    run: WorkflowRun | None = None,
+    steps: Sequence[Step] = (),
+    fired_by: Event | None = None,
 ) -> list[wire.Moment]:
     """Return the moments of an execution, oldest first: as far as they are kept. Of a workflow's
     run, also those of its nodes; of a durable function, its steps, sleeps and waits.
     """
     one = of.execution
     moments: list[TimelineEntry] = [(one.created_at, {"event": "created"})]
+    if fired_by is not None:
+        moments[0][1].update(event="fired", type=fired_by.name, event_id=fired_by.id)
     if one.run_at > one.created_at and not of.attempts and one.started_at is None:
         moments.append((one.run_at, {"event": "due"}))
     for attempt in of.attempts:

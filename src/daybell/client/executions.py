@@ -1,4 +1,4 @@
-"""Executions: enqueueing, search, cancellation, dead letters, and logs."""
+"""Executions: enqueueing, search, cancellation, and dead letters."""
 
 from __future__ import annotations
 
@@ -46,7 +46,6 @@ from daybell.core.execution import (
     Enqueued,
     Execution,
     ExecutionDetail,
-    LogPart,
     NewExecution,
     Revival,
     State,
@@ -59,6 +58,7 @@ from daybell.core.limits import (
     check_key,
     check_name,
 )
+from daybell.core.monitoring import observers
 from daybell.core.options import Arguments, read_args
 from daybell.core.units import Instant, to_iso
 from daybell.core.views import (
@@ -69,6 +69,7 @@ from daybell.core.views import (
     JobFilter,
     LetterGroup,
     Page,
+    SortOrder,
     Total,
     group_letters,
     total_of,
@@ -157,6 +158,15 @@ async def submit(
     """Ask for one execution. `repeat` says that it may have been asked for before; `entry`
     tells the audit log of it, in the same transaction.
     """
+    if observers.are_traced():
+        with observers.enqueueing([new]) as (traced,):
+            return await _submit(client, traced, repeat=repeat, entry=entry)
+    return await _submit(client, new, repeat=repeat, entry=entry)
+
+
+async def _submit(
+    client: ClientContext, new: NewExecution, *, repeat: bool, entry: NewAuditEntry | None
+) -> Enqueued:
     if not repeat:
         if not is_no_workflow(client, new.job):
             await check_calls(client, [new])
@@ -164,7 +174,7 @@ async def submit(
             return await client.coalescer.enqueue(new, entry)
         except JobNotFound as error:
             raise await describe_missing_job(client, new.job, error) from None
-    (answer,) = await submit_many(client, [new], repeat=True, entry=entry)
+    (answer,) = await _submit_many(client, [new], repeat=True, entry=entry)
     return answer
 
 
@@ -176,6 +186,19 @@ async def submit_many(
     entry: NewAuditEntry | None = None,
 ) -> list[Enqueued]:
     """Ask for executions, all or nothing. `repeat` and `entry` as above."""
+    if executions and observers.are_traced():
+        with observers.enqueueing(executions) as traced:
+            return await _submit_many(client, traced, repeat=repeat, entry=entry)
+    return await _submit_many(client, executions, repeat=repeat, entry=entry)
+
+
+async def _submit_many(
+    client: ClientContext,
+    executions: Sequence[NewExecution],
+    *,
+    repeat: bool,
+    entry: NewAuditEntry | None,
+) -> list[Enqueued]:
     entries = () if entry is None else (entry,)
     if not repeat:
         await check_calls(client, executions)
@@ -311,6 +334,7 @@ def clone_execution(old: Execution, request: UUID | None = None) -> NewExecution
         scheduled_for=old.scheduled_for,
         schedule=old.schedule,
         parent=old.parent,
+        refresh=True,
     )
 
 
@@ -327,23 +351,29 @@ async def executions(
     *,
     limit: int = PAGE_ITEMS_DEFAULT,
     cursor: str | None = None,
+    sort: str | None = None,
     **filters: Unpack[Filters],
 ) -> Page[Execution]:
     """Executions, newest first. A status is a state, or "pending": not started, not ended.
+
+    `sort` is created, started, ended or duration; -duration has the longest first. It reads all
+    that match, 5,000 at most.
 
     A page of a search by content (`args`, `unique_key`, `error`, `ended_since`, `ended_until`)
     may be short or empty, and its cursor continues the search.
     """
     asked = await where(client, **filters)
+    if sort not in (None, NEWEST_FIRST):
+        asked = replace(asked, order=SortOrder.parse(sort))
     page = await client.store.catalog.list_executions(
         client.tenant, asked, limit=limit, cursor=cursor
     )
     if not page.items:
-        await _check_job_is_known(client, asked)
+        await check_job_is_known(client, asked)
     return page
 
 
-async def _check_job_is_known(client: ClientContext, asked: ExecutionFilter) -> None:
+async def check_job_is_known(client: ClientContext, asked: ExecutionFilter) -> None:
     """Raise JobNotFound if nothing was found because there never was such a job."""
     name = asked.job
     if name and not await client.known_job_ids.find(client.store, client.tenant, [name]):
@@ -360,7 +390,7 @@ async def count(client: ClientContext, **filters: Unpack[Filters]) -> Counts:
     if content is None or content.workers is None:
         counts = await client.store.catalog.count_executions(client.tenant, asked)
         if not counts:
-            await _check_job_is_known(client, asked)
+            await check_job_is_known(client, asked)
         return counts
     rest = replace(content, workers=None)
     counts, at_least = Counter[State](), set[State]()
@@ -370,6 +400,13 @@ async def count(client: ClientContext, **filters: Unpack[Filters]) -> Counts:
         counts.update(found)
         at_least |= found.at_least
     return Counts(counts, at_least=at_least)
+
+
+async def estimate(client: ClientContext, **filters: Unpack[Filters]) -> int:
+    """Estimate how many executions there are, by a sample. The number may be far off for few."""
+    return await client.store.catalog.estimate_executions(
+        client.tenant, await where(client, **filters)
+    )
 
 
 async def where(client: ClientContext, **filters: Unpack[Filters]) -> ExecutionFilter:
@@ -420,6 +457,10 @@ async def find_workers(store: Store, tenant: str, name: str) -> frozenset[UUID]:
     return found
 
 
+# The order of every list, for which no sort is needed.
+NEWEST_FIRST: Final = "-created"
+
+
 class Clock(Protocol):
     """A store, or a client of one: both tell the store's time."""
 
@@ -458,6 +499,7 @@ class Sweep(msgspec.Struct):
 
     cursor: str | None = None
     pages: int | None = None  # None: to the end
+    is_bounded: bool = False  # the number of pages counts without a search by content as well
 
 
 async def sweep_pages(
@@ -465,8 +507,6 @@ async def sweep_pages(
     tenant: str,
     wheres: Iterable[ExecutionFilter],
     sweep: Sweep | None = None,
-    *,
-    is_bounded: bool = False,
 ) -> AsyncGenerator[Sequence[Execution]]:
     """Read executions filter by filter, each newest first, a page in memory at a time. Executions
     that leave the list meanwhile do not shift the rest: pages go by id. With `is_bounded` the
@@ -479,7 +519,7 @@ async def sweep_pages(
         if number < first:
             continue
         while True:
-            if sweep.pages is not None and (is_bounded or where.content is not None):
+            if sweep.pages is not None and (sweep.is_bounded or where.content is not None):
                 if sweep.pages == 0:
                     sweep.cursor = f"{number}.{cursor or ''}"
                     return
@@ -537,7 +577,7 @@ async def count_matching(
 # Cancellation.
 
 
-GROUP_PAGES: Final = 10  # of dead letters that one call groups
+GROUP_PAGES: Final = 5  # of dead letters that one call groups
 UNFINISHED_STATES: Final = frozenset(State) - TERMINAL
 ProgressCallback = Callable[[int], object]  # called with the number of executions in a batch
 
@@ -651,9 +691,9 @@ async def dead_letter_groups(
     cursor, and the groups of the next one add to these.
     """
     where = await _letters(client, filters)
-    sweep = Sweep(cursor=cursor, pages=GROUP_PAGES)
+    sweep = Sweep(cursor=cursor, pages=GROUP_PAGES, is_bounded=True)
     groups: dict[tuple[str, str | None, str], LetterGroup] = {}
-    async for some in sweep_pages(client.store, client.tenant, [where], sweep, is_bounded=True):
+    async for some in sweep_pages(client.store, client.tenant, [where], sweep):
         group_letters(some, groups)
     ranked = sorted(groups.values(), key=lambda one: (-one.count, one.job, one.error))
     return Page(items=tuple(ranked), next_cursor=sweep.cursor)
@@ -732,33 +772,3 @@ def check_no_status(filters: Filters) -> None:
     """Refuse a status: a dead letter has the one, and another would find nothing."""
     if filters.get("status") is not None:
         raise UsageError("dead letters are all dead; leave status out", field="status")
-
-
-# Logs.
-
-
-# A part may be as large as an attempt's whole log: a handful at a time is enough of them.
-PARTS_PER_READ: Final = 10
-START: Final = (0, 0)  # before the first part of the first attempt
-
-
-async def log(
-    client: ClientContext, id: Id, *, after: tuple[int, int] = START, limit: int = PARTS_PER_READ
-) -> list[LogPart]:
-    """Return parts of an execution's log by attempt and number, starting after such a pair.
-
-    Empty for an execution without log lines, and for one that is unknown.
-    """
-    return await client.store.catalog.read_log(client.tenant, read_id(id), after=after, limit=limit)
-
-
-async def log_parts(
-    client: ClientContext, id: Id, *, after: tuple[int, int] = START
-) -> AsyncGenerator[LogPart]:
-    """Yield all parts that exist by now, a few in memory at a time."""
-    while parts := await log(client, id, after=after):
-        for part in parts:
-            yield part
-        after = (parts[-1].attempt, parts[-1].number)
-        if len(parts) < PARTS_PER_READ:
-            return

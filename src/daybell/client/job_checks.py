@@ -22,9 +22,10 @@ from daybell.core.ids import id_in
 from daybell.core.job import DEFAULT_TENANT, Job, JobDefinition
 from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.core.options import task_of
-from daybell.core.schedule import Schedule
+from daybell.core.schedule import Schedule, has_times, is_event
 from daybell.core.units import to_iso
 from daybell.core.views import JobFilter, read_pages
+from daybell.core.when.event import sample_args
 from daybell.core.workflow.graph import (
     Graph,
     Params,
@@ -294,11 +295,18 @@ def _keep(client: ClientContext, job: str, params: Params | None) -> None:
 
 def check_call(definition: JobDefinition) -> JobDefinition:
     """Refuse a workflow if a call by its schedules, or a trigger without arguments, must fail."""
-    is_called = definition.runs_by_itself or definition.args != "{}"
-    if definition.kind == WORKFLOW and is_called:
-        what = f"its {'schedule' if definition.runs_by_itself else 'args'} would call it in vain:"
+    if definition.kind != WORKFLOW:
+        return definition
+    args = definition.called_args
+    runs_by_time = has_times(definition.schedules) or bool(definition.dependencies)
+    calls = [args] if runs_by_time or args != "{}" else []
+    if any(map(is_event, definition.schedules)):
+        calls.append(sample_args(definition.args))
+    for called in calls:
+        place = "schedule" if definition.runs_by_itself else "definition"
+        what = f"its {place} has the wrong arguments:"
         way_out = "; say args" if definition.args == "{}" else ""
-        check_args(definition, definition.args, what=what, way_out=way_out)
+        check_args(definition, called, what=what, way_out=way_out)
     return definition
 
 
@@ -328,7 +336,8 @@ def find_mismatched_schedules(
             continue
         name = f"schedule {shown(one.name)}, which was added at run time,"
         try:
-            check_args(definition, one.args, what=f"{name} would call it in vain:")
+            args = one.args if one.event is None else sample_args(one.args)
+            check_args(definition, args, what=f"{name} has the wrong arguments:")
         except InvalidArguments as error:
             told.append(f"{error}; schedule it anew with other args, or unschedule it")
     return told

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import msgspec
 
+from daybell.client import wire
 from daybell.client.context import ClientContext
 from daybell.client.executions import UNFINISHED_STATES, cancel_where, count_cancelled
 from daybell.client.job_checks import (
@@ -34,7 +35,7 @@ from daybell.client.when import build_declared_schedules, check_dependencies
 from daybell.core import payload
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.ids import id_in, mint
-from daybell.core.job import Job, JobDefinition, NewJob, apply_template
+from daybell.core.job import TEMPLATES, Job, JobDefinition, NewJob, apply_template
 from daybell.core.job_request import (
     JobRequest,
     merge_kind,
@@ -43,16 +44,19 @@ from daybell.core.job_request import (
     read_request,
 )
 from daybell.core.limits import PAGE_ITEMS_DEFAULT, WORKFLOW_BYTES_MAX, check_name
+from daybell.core.monitoring import observers
 from daybell.core.options import INHERITED, JobFields, JobOptions, task_of
 from daybell.core.schedule import NewSchedule
 from daybell.core.views import ExecutionFilter, JobFilter, Page
 from daybell.core.when import Schedule
 from daybell.core.when.declared import OF_EACH, check_future, has_delay, is_one_time
+from daybell.core.workflow.graph import describe_params, params_of
 from daybell.errors import (
     DuplicateKey,
     JobNotFound,
     NotFound,
     TemplateNotFound,
+    UnknownJob,
     UsageError,
     VersionConflict,
     shown,
@@ -220,7 +224,10 @@ async def _add(
         return job, None
     how: dict[str, Any] = {"author": author, "expect": expect, "promote": promote}
     new = NewJob(id=mint() if id is None else id, definition=definition, **how)
-    return await client.store.catalog.launch(client.tenant, new, run)
+    if not observers.are_traced():
+        return await client.store.catalog.launch(client.tenant, new, run)
+    with observers.enqueueing([run]) as (traced,):
+        return await client.store.catalog.launch(client.tenant, new, traced)
 
 
 async def update(
@@ -423,7 +430,7 @@ async def _fill_template(client: ClientContext, fields: dict[str, Any]) -> dict[
         )
     name = check_name(fields["template"], what="template")
     try:
-        template = await client.store.admin.get_template(client.tenant, name)
+        template = await client.store.admin.get_record(client.tenant, TEMPLATES, name)
     except TemplateNotFound:
         raise UsageError(
             f"there is no template named {shown(name)}; create it first", field="template"
@@ -467,6 +474,24 @@ async def job_named(client: ClientContext, id_or_name: Id) -> Job:
         return await find_job(client, id_or_name)
     except JobNotFound as error:
         raise await describe_missing_job(client, str(id_or_name), error) from None
+
+
+async def signature(client: ClientContext, job: Id) -> wire.Signature:
+    """Return the JSON Schema of a job's arguments: those of its function, of the task that it runs,
+    or the parameters of its workflow. None: it is not known, or the job takes none.
+    """
+    found = await job_named(client, job)
+    definition = found.definition
+    task = task_of(definition)
+    if definition.kind == "workflow":
+        schema = describe_params(params_of(definition.settings))
+    else:
+        known = definition
+        if task is not None:
+            with suppress(UnknownJob):
+                known = await find_task_definition(client.store, client.tenant, task)
+        schema = payload.decode(known.signature or "null")
+    return wire.Signature(job_id=found.id, job=found.name, schema=schema)
 
 
 async def jobs(

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime
 from itertools import islice
-from typing import Any, Final, TypedDict, Unpack, cast
+from typing import Any, Final, Literal, TypedDict, Unpack, cast
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -71,6 +71,7 @@ class EnqueueOptions(TypedDict, total=False):
     retries: int | None
     timeout: Duration | None
     force: bool  # regardless of the job's overlap rule
+    cache: Literal["refresh"] | None  # run, although there may be a cached result
 
 
 class JobFilters(TypedDict, total=False):
@@ -80,6 +81,7 @@ class JobFilters(TypedDict, total=False):
     text: str | None
     user_id: str | None
     queue: str | None
+    label: str | None  # team=billing, or team for any value
 
 
 class Filters(TypedDict, total=False):
@@ -153,6 +155,7 @@ def read_pattern(
     retries: int | None = None,
     timeout: Duration | None = None,
     force: bool = False,
+    cache: Literal["refresh"] | None = None,
 ) -> NewExecution:
     """Return an execution as its options describe it. Ids, keys and arguments are taken as they
     are; the options are checked.
@@ -173,6 +176,7 @@ def read_pattern(
         retries=None if retries is None else read_whole(retries, "retries", most=RETRIES_MAX),
         timeout=None if timeout is None else read_limit(timeout, "timeout"),
         force=force is not False and read_flag(force, "force"),
+        refresh=cache is not None and read_word(cache, ("refresh",), "cache") == "refresh",
     )
 
 

@@ -4,20 +4,18 @@ ticks.
 
 from __future__ import annotations
 
-import asyncio
-import math
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
+from itertools import islice
 from math import inf, nextafter
-from typing import Any, Final, Literal, NamedTuple, Unpack, cast
+from typing import Any, Final, Unpack, cast
 from uuid import UUID
 
-import msgspec
 from msgspec.structs import replace
 
 from daybell.client.context import ClientContext
-from daybell.client.executions import derive_id, enqueue, submit_many
+from daybell.client.executions import enqueue
 from daybell.client.job_checks import (
     CODE,
     check_args,
@@ -32,9 +30,7 @@ from daybell.client.requests import (
     Id,
     JobFilters,
     Status,
-    Time,
     check_options,
-    read_bound,
     read_job_status,
     read_pattern,
 )
@@ -45,14 +41,11 @@ from daybell.client.when import (
     read_overlap_by,
 )
 from daybell.core import payload
-from daybell.core.access import NewAuditEntry
-from daybell.core.checks import check_limit
-from daybell.core.execution import Enqueued, NewExecution
-from daybell.core.ids import id_in, mint
+from daybell.core.checks import check_limit, text_fault
+from daybell.core.execution import Enqueued
+from daybell.core.ids import id_in
 from daybell.core.job import Job, JobActivity, JobDefinition, JobStatus, build_job_status, by_name
 from daybell.core.limits import (
-    BACKFILL_CONCURRENCY_MAX,
-    BACKFILL_TICKS_MAX,
     PAGE_BYTES_MAX,
     PAGE_ITEMS_DEFAULT,
     PAGE_ITEMS_MAX,
@@ -60,29 +53,23 @@ from daybell.core.limits import (
     SCHEDULE_BATCH_MAX,
     check_name,
 )
-from daybell.core.options import Arguments, read_args, read_text, read_whole, read_word
+from daybell.core.options import Arguments, read_args, read_text
 from daybell.core.schedule import (
     Firing,
     NewSchedule,
-    Occurrence,
     OverlapBy,
     Schedule,
     TickRecord,
-    backfill_gate,
 )
-from daybell.core.units import Instant, to_iso
+from daybell.core.units import Instant
 from daybell.core.views import ITEM_BYTES, Page, bytes_of, execution_bytes, read_pages
 from daybell.core.when import After, Manual
-from daybell.core.when import Schedule as Rule
 from daybell.core.when.cursor import (
     RECORDS_MAX,
-    Only,
-    Order,
-    choose,
     resume_schedule,
-    ticks_between,
 )
 from daybell.core.when.declared import When, read_schedule
+from daybell.core.when.event import sample_args
 from daybell.errors import (
     DaybellError,
     ExecutionNotFound,
@@ -91,7 +78,6 @@ from daybell.errors import (
     JobNotFound,
     NotFound,
     ScheduleNotFound,
-    Unavailable,
     UsageError,
     listed,
     shown,
@@ -180,10 +166,12 @@ async def schedule_many(
 async def _definitions(client: ClientContext, items: Sequence[object]) -> dict[str, JobDefinition]:
     """Return the definitions of those jobs that items name and that exist."""
     given = (cast("Mapping[str, Any]", one) for one in items if isinstance(one, Mapping))
+    said = {job: None for one in given if isinstance(job := one.get("job"), str)}
+    names = (job for job in said if text_fault(job) is None)
     found: dict[str, JobDefinition] = {}
-    for name in {job: None for one in given if isinstance(job := one.get("job"), str)}:
-        with suppress(JobNotFound):
-            found[name] = (await client.store.catalog.get_job(client.tenant, name)).definition
+    while some := list(islice(names, PAGE_ITEMS_MAX)):
+        jobs = await client.store.catalog.get_jobs(client.tenant, some)
+        found |= {name: job.definition for name, job in jobs.items()}
     return found
 
 
@@ -234,8 +222,11 @@ def _read_added(
             " there",
             field="when",
         )
-    given = definition.args if args is None else read_args(args)
-    check_args(definition, given, what="this schedule would call it in vain:")
+    is_of_event = schedule.listens_to is not None
+    given = definition.args if is_of_event else definition.called_args
+    given = given if args is None else read_args(args)
+    called = sample_args(given) if is_of_event else given
+    check_args(definition, called, what="this schedule has the wrong arguments:")
     return build_added_schedule(
         definition,
         schedule,
@@ -374,7 +365,7 @@ async def trigger(
     read_pattern(job, **options)  # errors in the words are reported before all others
     if args is None:
         known = await client.store.catalog.get_job(client.tenant, job)
-        args = payload.decode(known.definition.args)
+        args = payload.decode(known.definition.called_args)
     return await enqueue(client, job, args, unique_key=unique_key, **options)
 
 
@@ -545,8 +536,7 @@ def _may_be_rolled_back(job: Job) -> bool:
 
 def _is_same(old: Schedule, new: NewSchedule) -> bool:
     fields = ("rule", "args", "misfire", "delay", "is_reboot", "own_gate")
-    is_over = old.next_at is None and old.delay is None and not old.is_reboot
-    return not is_over and all(getattr(old, name) == getattr(new, name) for name in fields)
+    return old.is_to_fire and all(getattr(old, name) == getattr(new, name) for name in fields)
 
 
 def _check_name(name: object) -> str:
@@ -558,236 +548,3 @@ def _check_name(name: object) -> str:
             field="name",
         )
     return checked
-
-
-# Backfills: executions for past ticks of schedules that did not run.
-
-OCCURRENCES_PER_READ: Final = 10_000
-ALONE_SECONDS: Final = 60.0  # many times the time of a check and an enqueue
-LOOK_SECONDS: Final = 0.05
-TICK_BITS: Final = 48  # milliseconds until the year 9999
-
-
-class BackfilledTick(msgspec.Struct, frozen=True, kw_only=True):
-    """A tick that was, or would be, run again."""
-
-    schedule: UUID
-    name: str  # of the schedule, among the job's
-    at: Instant
-    execution: UUID | None = None  # None in a dry run
-    created: bool = False  # False: another backfill has it in its hands
-
-
-class Backfill(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a backfill, or of a dry run of one."""
-
-    id: UUID
-    job: str
-    ticks: tuple[BackfilledTick, ...]  # in the order that they run
-    looked_at: int  # ticks in the range, those that were not chosen included
-    is_dry_run: bool = False
-
-    @property
-    def created(self) -> int:
-        """The number of executions that exist because of the backfill."""
-        return sum(one.created for one in self.ticks)
-
-
-class _BackfillRequest(NamedTuple):
-    """The request for a backfill."""
-
-    id: UUID
-    job: str
-    begin: Instant
-    end: Instant
-    only: Only
-    order: Order
-
-
-async def backfill(
-    client: ClientContext,
-    job: str,
-    since: Time,
-    until: Time,
-    *,
-    only: Literal["missing", "failed", "all"] = "missing",
-    concurrency: int = 1,
-    order: Literal["oldest", "newest"] = "oldest",
-    dry_run: bool = False,
-    id: UUID | None = None,
-    repeat: bool = False,
-    entry: NewAuditEntry | None = None,
-) -> Backfill:
-    """Run a job for ticks of its schedules from `since` to before `until`, as they are now.
-
-    At most `concurrency` of them run at a time, beside the schedules' own firings, and each once: a
-    tick that another backfill has in its hands is left to it. Ticks that are still to be fired are
-    left to the schedulers. `dry_run` only returns the plan. With an `id` that the caller chose,
-    `repeat` says that it may have been asked for before: then the answer is the earlier result.
-    `entry` goes to the audit log in the same transaction.
-    """
-    wanted = Only(read_word(only, tuple(Only), "only"))
-    first = Order(read_word(order, tuple(Order), "order"))
-    room = read_whole(concurrency, "concurrency", least=1, most=BACKFILL_CONCURRENCY_MAX)
-    begin, end = read_bound(since, "since"), read_bound(until, "until")
-    now = (await client.store.health()).now
-    _check_range(begin, end, now)
-    what = _BackfillRequest(id or mint(), job, begin, end, wanted, first)
-    if dry_run:
-        return (await _plan(client, what, now, is_dry_run=True))[0]
-    async with _alone(client):
-        plan, found = await _plan(client, what, now, repeat=repeat)
-        if not found:
-            return plan
-        filling = client if entry is None else client.audited(entry)
-        return await _fill(filling, plan, found, room, order=first, repeat=repeat)
-
-
-@asynccontextmanager
-async def _alone(client: ClientContext) -> AsyncGenerator[None]:
-    """Exclude other backfills of this tenant: between the check for missing runs and the
-    enqueueing, another backfill could run a tick to its end, which would then run twice.
-    """
-    name, holder = f"backfill {client.tenant}", mint()
-    while True:
-        if await client.store.admin.lead(name, holder=holder, lease=ALONE_SECONDS) is not None:
-            break
-        await asyncio.sleep(LOOK_SECONDS)  # the other one is done soon, or its time is over
-    try:
-        yield
-    finally:
-        with suppress(Unavailable):  # it ends by itself, and the finished work is kept
-            await client.store.admin.resign(name, holder=holder)
-
-
-async def _plan(
-    client: ClientContext,
-    what: _BackfillRequest,
-    now: Instant,
-    *,
-    repeat: bool = False,
-    is_dry_run: bool = False,
-) -> tuple[Backfill, list[tuple[Instant, Schedule]]]:
-    """Return the plan of a backfill as things are, or the result of an earlier try, and the
-    schedule of each tick.
-    """
-    job = what.job
-    schedules = _with_times(job, await _schedules_of(client, job))
-    found, looked_at = list[tuple[Instant, Schedule]](), 0
-    done = list[tuple[Instant, Schedule]]()
-    for schedule in schedules:
-        # A tick of this very moment has been decided on, unless the schedule stands at it.
-        past = math.nextafter(now, math.inf)
-        last = min(what.end, past if schedule.is_paused else schedule.next_at or past, past)
-        rule, left = Rule.from_json(schedule.rule), BACKFILL_TICKS_MAX - looked_at
-        ticks = ticks_between(rule, what.begin, last, limit=left)
-        looked_at += len(ticks)
-        there = await _occurrences(client, schedule, ticks)
-        chosen = choose(ticks, there, only=what.only, order=what.order)
-        found += [(tick, schedule) for tick in chosen]
-        if repeat:
-            ids = {one.id for one in there}
-            mine = [at for at in ticks if _id_of(what.id, schedule, at, what.order) in ids]
-            done += [(at, schedule) for at in mine]
-    found = done or found  # it was all or nothing
-    found.sort(key=lambda one: one[0], reverse=what.order is Order.NEWEST)
-    filled = tuple(BackfilledTick(schedule=one.id, name=one.name, at=at) for at, one in found)
-    plan = Backfill(id=what.id, job=job, ticks=filled, looked_at=looked_at, is_dry_run=is_dry_run)
-    return plan, found
-
-
-async def _fill(
-    client: ClientContext,
-    plan: Backfill,
-    found: Sequence[tuple[Instant, Schedule]],
-    room: int,
-    *,
-    order: Order,
-    repeat: bool,
-) -> Backfill:
-    gate = backfill_gate(plan.id, room)
-    executions = list(_executions(plan.id, found, gate, order))
-    answers = await submit_many(client, executions, repeat=repeat)
-    ticks = tuple(
-        msgspec.structs.replace(one, execution=answer.id, created=answer.created)
-        for one, answer in zip(plan.ticks, answers, strict=True)
-    )
-    return msgspec.structs.replace(plan, ticks=ticks)
-
-
-async def _schedules_of(client: ClientContext, job: str) -> list[Schedule]:
-    await client.store.catalog.get_job(client.tenant, job)  # raises for one that is not there
-    return await schedules(client, job)
-
-
-async def _occurrences(
-    client: ClientContext, schedule: Schedule, ticks: Sequence[Instant]
-) -> list[Occurrence]:
-    """Return all occurrences on record for these ticks, page by page."""
-    found: list[Occurrence] = []
-    seen: set[UUID] = set()
-    since = ticks[0] if ticks else None
-    while since is not None:
-        page = await client.store.schedules.list_occurrences(
-            client.tenant,
-            schedule.id,
-            since=since,
-            until=ticks[-1],
-            limit=OCCURRENCES_PER_READ,
-        )
-        found += [one for one in page if one.id not in seen]
-        seen.update(one.id for one in page)
-        is_full = len(page) == OCCURRENCES_PER_READ and page[-1].scheduled_for > since
-        since = page[-1].scheduled_for if is_full else None
-    return found
-
-
-def _check_range(since: Instant, until: Instant, now: Instant) -> None:
-    if since >= until:
-        raise UsageError(
-            f"since {to_iso(since)} is not before until {to_iso(until)}", field="until"
-        )
-    if since >= now:
-        raise UsageError(
-            f"since {to_iso(since)} is in the future: what is still to come, the schedules fire",
-            field="since",
-        )
-
-
-def _with_times(job: str, schedules: Sequence[Schedule]) -> list[Schedule]:
-    """Return the schedules with ticks that are known by the calendar alone."""
-    timed = [
-        one for one in schedules if one.delay is None and one.since is None and not one.is_reboot
-    ]
-    if not timed:
-        why = "only schedules whose times depend on what ran" if schedules else "no schedule"
-        raise UsageError(
-            f"job {job} has {why}, so there are no ticks to backfill; trigger it instead",
-            field="job",
-        )
-    return timed
-
-
-def _id_of(id: UUID, schedule: Schedule, at: Instant, order: Order) -> UUID:
-    """Return the id of the execution for a tick. Executions due at the same time are claimed in the
-    order of their ids.
-    """
-    tick = int(at * 1000)
-    rank = tick if order is Order.OLDEST else (1 << TICK_BITS) - 1 - tick
-    return derive_id(id, schedule.id, to_iso(at), rank=rank, rank_bits=TICK_BITS)
-
-
-def _executions(
-    id: UUID, found: Sequence[tuple[Instant, Schedule]], gate: str, order: Order
-) -> Iterator[NewExecution]:
-    for at, schedule in found:
-        yield NewExecution(
-            id=_id_of(id, schedule, at, order),
-            job=schedule.job,
-            args=schedule.args,
-            gate=gate,
-            scheduled_for=at,
-            schedule=schedule.id,
-            unique_key=f"backfill {schedule.id} {to_iso(at)}",
-            wait_for_dependencies=True,
-        )

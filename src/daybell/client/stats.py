@@ -10,7 +10,7 @@ from daybell.client.context import ClientContext
 from daybell.client.jobs import job_named
 from daybell.client.requests import Id, Time, read_bound
 from daybell.core.limits import check_name
-from daybell.core.monitoring.metrics import JOBS_MAX, OTHER, Distribution, Reading
+from daybell.core.monitoring.metrics import JOBS_MAX, LIMITS_MAX, OTHER, Distribution, Reading
 from daybell.core.monitoring.stats import (
     COUNTS,
     DURATIONS,
@@ -153,6 +153,11 @@ async def store_readings(client: ClientContext, *, all_tenants: bool = False) ->
     for tenant in tenants[:TENANTS_MAX]:
         for queue in await store.catalog.list_queues(tenant):
             found += _queue_readings(tenant, queue, due.now)
+        for limit in await store.catalog.list_limits(tenant, most=LIMITS_MAX):
+            found.append(Reading("limit_executions", (tenant, limit.name, "running"), limit.held))
+            found.append(
+                Reading("limit_executions", (tenant, limit.name, "waiting"), limit.waiting)
+            )
         found += _worker_readings(tenant, await store.catalog.list_workers(tenant))
         found += _total_readings(tenant, await store.catalog.read_totals(tenant, jobs=JOBS_MAX))
     return found
@@ -180,26 +185,26 @@ def _worker_readings(tenant: str, workers: Iterable[Worker]) -> Iterator[Reading
 
 def _total_readings(tenant: str, totals: Iterable[StatTotal]) -> Iterator[Reading]:
     """Yield readings: the busiest jobs have their own numbers; the rest of a queue is `other`."""
-    others: dict[str, list[int]] = {}
+    others: dict[tuple[str, str], list[int]] = {}
     of_jobs: list[StatTotal] = []
     for total in totals:
         if total.job is not None:
             of_jobs.append(total)
             continue
-        subject = tenant, total.queue
-        others[total.queue] = [int(total.tally.value(state) or 0) for state in _ENDS]
+        subject = tenant, total.queue, total.kind
+        others[subject[1:]] = [int(total.tally.value(state) or 0) for state in _ENDS]
         for name, outcome in _OUTCOMES.items():
             yield Reading("attempts_total", (*subject, outcome), total.tally.value(name) or 0)
         yield Reading("start_delay_seconds", subject, Distribution(total.tally.delay))
         yield Reading("run_seconds", subject, Distribution(total.tally.run))
     for total in of_jobs:
+        lane = total.queue, total.kind
         numbers = [int(total.tally.value(state) or 0) for state in _ENDS]
-        rest = others.get(total.queue, numbers)
-        others[total.queue] = [all_ - own for all_, own in zip(rest, numbers, strict=True)]
+        rest = others.get(lane, numbers)
+        others[lane] = [all_ - own for all_, own in zip(rest, numbers, strict=True)]
         for state, number in zip(_ENDS, numbers, strict=True):
-            labels = tenant, total.queue, total.job or "", state
+            labels = tenant, *lane, total.job or "", state
             yield Reading("executions_finished_total", labels, number)
-    for queue, numbers in others.items():
+    for lane, numbers in others.items():
         for state, number in zip(_ENDS, numbers, strict=True):
-            labels = tenant, queue, OTHER, state
-            yield Reading("executions_finished_total", labels, number)
+            yield Reading("executions_finished_total", (tenant, *lane, OTHER, state), number)

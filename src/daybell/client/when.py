@@ -13,6 +13,7 @@ import msgspec
 
 from daybell.client.context import ClientContext
 from daybell.client.requests import Time, read_bound, read_id
+from daybell.core.event import Event
 from daybell.core.execution import TERMINAL, Execution, State
 from daybell.core.job import JobDefinition, JobStatus, WaitsFor
 from daybell.core.limits import CALENDAR_DAYS_MAX, FIRES_MAX, PAGE_ITEMS_DEFAULT
@@ -31,6 +32,7 @@ from daybell.core.units import Instant, to_iso
 from daybell.core.views import Page
 from daybell.core.when import After, Schedule, after
 from daybell.core.when.cursor import first_tick
+from daybell.core.when.event import check_event_args
 from daybell.errors import JobNotFound, UsageError, shown
 from daybell.store.protocol import Store
 
@@ -94,6 +96,8 @@ def build_added_schedule(
         id=derive_schedule_id(tenant, definition.name, name),
         name=name,
     )
+    if new.event is not None:
+        check_event_args(args)
     return msgspec.structs.replace(new, args=args, own_gate=overlap_by == "schedule")
 
 
@@ -124,19 +128,21 @@ def build_schedule(
 ) -> NewSchedule:
     """Return a schedule of a job, as it starts now. Earlier ends of other jobs do not fire it."""
     rule = schedule.bind(f"{tenant}/{definition.name}")
+    event = rule.listens_to
     return NewSchedule(
         id=id,
         job=definition.name,
         rule=rule.to_json(),
         next_at=first_tick(rule, now),
         name=name,
-        args=definition.args,
+        args=definition.called_args if event is None else definition.args,
         misfire=definition.misfire,
         delay=rule.delay,
         is_reboot=rule.is_reboot,
         pause_after=definition.pause_after_failures,
         is_declared=is_declared,
         since=now if isinstance(rule, After) else None,
+        event=event,
     )
 
 
@@ -154,6 +160,15 @@ async def held_up_by(client: ClientContext, execution: Execution) -> list[tuple[
     found = zip(asked, await client.store.schedules.upstream(client.tenant, asked), strict=True)
     held = [(name, one) for (name, _), one in found if is_held_up(policy, one)]
     return [(name, await _words_of(client, name, one)) for name, one in held]
+
+
+async def find_firing_event(client: ClientContext, execution: Execution) -> Event | None:
+    """Return the event that fired an execution; None: none did, or it is no longer kept."""
+    schedule, at = execution.schedule, execution.scheduled_for
+    if schedule is None or at is None:
+        return None
+    (event,) = await client.store.runs.firing_events(client.tenant, schedule, [at])
+    return event
 
 
 async def _words_of(client: ClientContext, name: str, one: Upstream) -> str:
@@ -276,6 +291,13 @@ def _missing(definition: JobDefinition, names: Sequence[str]) -> UsageError:
 # The calendar: ticks of all schedules in a range, on record and to come.
 
 DAY: Final = 86_400.0
+
+
+async def next_schedules(
+    client: ClientContext, *, limit: int = PAGE_ITEMS_DEFAULT
+) -> list[StoredSchedule]:
+    """Return the schedules that fire next, earliest first."""
+    return await client.store.schedules.next_schedules(client.tenant, limit=limit)
 
 
 async def upcoming(

@@ -75,6 +75,11 @@ def encode(content: Any) -> bytes:
         return json.dumps(plain, allow_nan=False, separators=(",", ":")).encode()
 
 
+def format_json(answer: object) -> str:
+    """Return an answer as JSON in lines, for people."""
+    return msgspec.json.format(encode(answer), indent=2).decode()
+
+
 def decode(raw: bytes, kind: type[T]) -> T:
     """Read an answer from JSON."""
     try:
@@ -153,6 +158,10 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     event: str
     attempt: int | None = None
     worker_id: UUID | None = None
+    type: Annotated[
+        str | None, Meta(description="Of its creation by an event (`fired`): the event's type.")
+    ] = None
+    event_id: Annotated[str | None, Meta(description="And its id.")] = None
     node: Annotated[
         str | None, Meta(description="Of a workflow's run: the node it happened to.")
     ] = None
@@ -167,6 +176,14 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         None
     )
     until: Annotated[Time | None, Meta(description="Of a sleep or a wait.")] = None
+
+
+class FiringEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """The event that fired an execution."""
+
+    event_id: str
+    source: str
+    type: str
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -308,6 +325,9 @@ class ExecutionDetail(Execution, frozen=True, kw_only=True):
 
     attempts: list[Attempt]
     timeline: list[Moment]
+    fired_by: Annotated[
+        FiringEvent | None, Meta(description="The event that fired it, as long as it is kept.")
+    ]
     workflow: Annotated[WorkflowRun | None, Meta(description="Of a workflow's run: its nodes.")]
     steps: list[Step]
 
@@ -320,6 +340,13 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
     level: str
     source: str
     message: str
+
+
+class FoundLine(LogLine, frozen=True, kw_only=True):
+    """A log line that a search found, with its execution."""
+
+    execution_id: UUID
+    job: str
 
 
 class LogPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -371,9 +398,9 @@ class Delay(msgspec.Struct, frozen=True, kw_only=True):
     code: Annotated[
         str,
         Meta(
-            description="`delay`: not due yet. `dependency`, `slot`, `worker`: waited for these."
-            " `run`: its attempts. `retry`, `sleep`, `event`: between attempts. `lost`: an attempt"
-            " whose worker was lost. `start`: before the first of several attempts."
+            description="`delay`: not due yet. `dependency`, `limit`, `slot`, `worker`: waited for"
+            " these. `run`: its attempts. `retry`, `sleep`, `event`: between attempts. `lost`: an"
+            " attempt whose worker was lost. `start`: before the first of several attempts."
         ),
     ]
     seconds: float
@@ -430,7 +457,7 @@ class QueueWhy(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Meta(
             description="`queue_paused`, `no_worker`, `draining`, `no_worker_of_kind`, `quota`,"
-            " `workers_busy`, `due` or `empty`."
+            " `resources_busy`, `workers_busy`, `due` or `empty`."
         ),
     ]
     detail: str
@@ -526,6 +553,10 @@ class StateCounts(msgspec.Struct, frozen=True, kw_only=True):
 
     executions: dict[State, int]
     at_least: list[State]
+    estimate: (
+        Annotated[int, Meta(description="About how many there are in all states, if asked for.")]
+        | UnsetType
+    ) = UNSET
 
     @property
     def total(self) -> Total:
@@ -611,6 +642,12 @@ class JobVersion(PlainOptions, frozen=True):
     sql: dict[str, Any] | None = None
     notify: dict[str, Any] | None = None
     workflow: dict[str, Any] | None = None
+    signature: (
+        Annotated[
+            dict[str, Any], Meta(description="The JSON Schema of the arguments of its function.")
+        ]
+        | None
+    ) = None
 
     @property
     def definition(self) -> JobDefinition:
@@ -628,6 +665,7 @@ class JobVersion(PlainOptions, frozen=True):
             ),
             "misfire": json.dumps(self.misfire, sort_keys=True) if self.misfire else "",
             "template": "" if self.template is None else _text(self.template),
+            "signature": "" if self.signature is None else _text(self.signature),
         }
         del fields["retry"]
         return msgspec.structs.replace(msgspec.convert(fields, JobDefinition), retry=retry)
@@ -643,6 +681,20 @@ def _text(value: Any) -> str:
 
 
 _DEFINITION: Final = frozenset(field.name for field in msgspec.structs.fields(JobDefinition))
+
+
+class Signature(msgspec.Struct, frozen=True, kw_only=True):
+    """The arguments of a job."""
+
+    job_id: UUID
+    job: str
+    schema: Annotated[
+        dict[str, Any] | None,
+        Meta(
+            description="JSON Schema of the arguments, by name. Null: a command or another job"
+            " without code, or a task that no worker has declared."
+        ),
+    ]
 
 
 class FieldChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -797,7 +849,7 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AlertTest(msgspec.Struct, frozen=True, kw_only=True):
-    """The execution that sends the test message of a rule."""
+    """The execution that sends the test of an alert rule or a subscription."""
 
     name: str
     execution_id: UUID
@@ -828,8 +880,41 @@ class Acknowledged(msgspec.Struct, frozen=True, kw_only=True):
     status: Literal["acknowledged"]
 
 
+class Subscription(msgspec.Struct, frozen=True, kw_only=True):
+    """A receiver of outgoing events, and the events that it receives."""
+
+    name: str
+    version: int
+    tenant: str
+    url: Annotated[Any, Meta(description="The address; text, or a reference to a secret.")]
+    secret: Annotated[str | None, Meta(description="The secret that signs; null: no signature.")]
+    types: Annotated[list[str], Meta(description="Types of events, or beginnings; none: all.")]
+    status: Annotated[
+        list[Literal["succeeded", "dead", "cancelled", "skipped", "retrying", "lost"]],
+        Meta(description="Status of executions; none: all."),
+    ]
+    job: Annotated[str | None, Meta(description="The jobs that it is about; null: all.")]
+    queue: Annotated[str | None, Meta(description="The queues that it is about; null: all.")]
+    message_queue: Annotated[str, Meta(description="The queue of the deliveries.")]
+    description: str
+    delivery_job: Annotated[str, Meta(description="The job whose executions are the deliveries.")]
+    author: str
+    created_at: Time
+    updated_at: Time
+
+
+class ExportPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a repeated export. Retention keeps what it has not written yet."""
+
+    name: str
+    tenant: str
+    until: Annotated[Time, Meta(description="What ended before is written.")]
+    author: str
+    updated_at: Time
+
+
 class DeletedName(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to the deletion of a template or a secret."""
+    """The answer to the deletion of a record, such as a template, or a secret."""
 
     name: str
     status: Literal["deleted"]
@@ -865,7 +950,7 @@ class ScheduleWhy(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Meta(
             description="`scheduled`, `calendar`, `not_started`, `paused`, `dependencies`,"
-            " `fixed_delay`, `reboot`, `ended`, `due` or `no_scheduler`."
+            " `fixed_delay`, `reboot`, `event`, `ended`, `due` or `no_scheduler`."
         ),
     ]
     detail: str
@@ -940,6 +1025,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
         bool, Meta(description="False: it was on record already, and nothing was done.")
     ]
     resumed: Annotated[int, Meta(description="The number of executions that waited for it.")]
+    executions: Annotated[list[UUID], Meta(description="The executions of the jobs that it fired.")]
     execution_id: Annotated[
         UUID | None, Meta(description="The execution that it is for, if for one alone.")
     ]
@@ -949,6 +1035,12 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
             description="The node of a workflow's run that it was passed on to, if sent to the run."
         ),
     ]
+
+
+class PublishedMany(msgspec.Struct, frozen=True, kw_only=True):
+    """The answers to a batch of events, in their order."""
+
+    items: list[Published]
 
 
 # Workers, queues and the whole at a glance.
@@ -971,6 +1063,7 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
         Meta(description="The tasks of its app, each with a hash. Null: it does not report them."),
     ]
     labels: dict[str, str]
+    resources: dict[str, float]
     capacity: int
     running: int
     started_at: Time
@@ -1008,6 +1101,53 @@ class QueueState(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     is_paused: bool
+
+
+class LimitNumbers(msgspec.Struct, frozen=True, kw_only=True):
+    """The numbers of a limit."""
+
+    limit: Annotated[int | None, Meta(description="How many run at a time; null: any number.")]
+    rates: Annotated[list[str], Meta(description="How many start in a time, such as 100/m.")]
+
+
+class LimitKey(msgspec.Struct, frozen=True, kw_only=True):
+    """One value of a limit's key."""
+
+    key: Annotated[str, Meta(description="The value; empty: the limit has no key.")]
+    running: Annotated[int, Meta(description="Executions that have the limit.")]
+    waiting: Annotated[int, Meta(description="Executions that wait for it.")]
+    tokens: Annotated[
+        int | None, Meta(description="How many may start now; null: the limit has no rate.")
+    ]
+    next_at: Annotated[
+        Time | None,
+        Meta(description="When the next one may start; null: when one ends, or is resumed."),
+    ]
+    paused_until: Time | None
+    is_paused: bool
+    holders: Annotated[list[UUID], Meta(description="The first of those that have it.")]
+
+
+class Limit(msgspec.Struct, frozen=True, kw_only=True):
+    """A limit on how many executions run at a time, or start in a time."""
+
+    name: str
+    limit: Annotated[int | None, Meta(description="How many run at a time; null: any number.")]
+    rates: Annotated[list[str], Meta(description="How many start in a time, such as 100/m.")]
+    declared: Annotated[LimitNumbers, Meta(description="The numbers of the jobs that use it.")]
+    is_paused: bool
+    paused_until: Annotated[
+        Time | None, Meta(description="Null with `is_paused`: until it is resumed.")
+    ]
+    running: Annotated[int, Meta(description="Executions that have the limit.")]
+    waiting: Annotated[int, Meta(description="Executions that wait for it.")]
+    keys: Annotated[int, Meta(description="Values of its key that are in use.")]
+    next_at: Annotated[Time | None, Meta(description="The next known time at which one may start.")]
+    at_least: Annotated[list[str], Meta(description="Numbers that may be larger.")]
+    buckets: Annotated[
+        list[LimitKey],
+        Meta(description="Values of its key, most waiting first; only of a single limit."),
+    ]
 
 
 class Purged(msgspec.Struct, frozen=True, kw_only=True):
@@ -1179,7 +1319,10 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     hint: Annotated[str, Meta(description="How its token begins.")]
     kind: Annotated[
         KeyKind,
-        Meta(description="key, session (of a browser), or login (a link that opens a session)."),
+        Meta(
+            description="key, session (of a browser), login (a link that opens a session), or hook"
+            " (the address of a job)."
+        ),
     ]
     parent_id: Annotated[UUID | None, Meta(description="The key that it ends with.")]
     created_at: Time
@@ -1197,6 +1340,35 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
             actions=tuple(self.actions or ()),
         )
         return None if found == Scope() else found
+
+
+class Hook(msgspec.Struct, frozen=True, kw_only=True):
+    """The webhook of a job, without its token."""
+
+    hook_id: UUID
+    job: str
+    name: str
+    event: Annotated[str, Meta(description="The events that its requests become.")]
+    hint: Annotated[str, Meta(description="How its token begins.")]
+    signature: Annotated[
+        str | None, Meta(description="github, stripe, standard or hmac; null: it is not signed.")
+    ]
+    secret: Annotated[str | None, Meta(description="The name of the secret that signs.")]
+    header: Annotated[str | None, Meta(description="Of hmac.")]
+    algorithm: Annotated[str | None, Meta(description="Of hmac: sha256, sha512 or sha1.")]
+    encoding: Annotated[str | None, Meta(description="Of hmac: hex or base64.")]
+    created_at: Time
+    created_by: str
+    expires_at: Time | None
+    used_at: Time | None
+    revoked_at: Time | None
+
+
+class NewHookAnswer(Hook, frozen=True, kw_only=True):
+    """A new hook, or a hook with its new token, which is shown this once."""
+
+    token: str
+    path: Annotated[str, Meta(description="Where its sender posts to.")]
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
@@ -1276,6 +1448,156 @@ class AuditCheck(msgspec.Struct, frozen=True, kw_only=True):
     head: str
     broken: AuditBreak | None
     next_cursor: str | None
+
+
+# Leases of remote workers.
+
+
+class HeldAttempt(msgspec.Struct, frozen=True, gc=False):
+    """An attempt that a worker holds."""
+
+    execution_id: UUID
+    attempt: int
+
+
+class WorkerLease(msgspec.Struct, frozen=True, kw_only=True):
+    """The lease of a worker, after its registration or a renewal."""
+
+    worker_id: UUID
+    status: Annotated[WorkerState, Meta(description="`draining`: claim no more, then leave.")]
+    now: Time
+    lease_until: Time
+    cancel: Annotated[list[HeldAttempt], Meta(description="Attempts to stop.")]
+    returned: Annotated[
+        int, Meta(description="Executions under leases that it did not name; others get them.")
+    ]
+
+
+class ClaimedExecution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """An execution that a worker has claimed. `execution_id`, `attempt` and the `lease_id` of the
+    claim are the fence of all that it reports. Optional fields are left out if they have no value.
+    """
+
+    execution_id: UUID
+    attempt: int
+    job: str
+    version: int
+    kind: str
+    queue: str
+    priority: Label
+    args: Annotated[msgspec.Raw, Meta(description="The arguments, an object.")]
+    failures: int
+    crashes: int
+    created_at: Time
+    run_at: Time
+    expires_at: Time | None = None
+    scheduled_for: Time | None = None
+    retries: int | None = None
+    timeout: Annotated[float | None, Meta(description="Seconds; else as the job says.")] = None
+    checkpoint: msgspec.Raw | UnsetType = UNSET
+    cancel_requested: bool = False
+    previous_success: Time | None = None
+    node: str | None = None
+    parent_id: UUID | None = None
+    is_limited: Annotated[
+        bool, Meta(description="It holds a slot of a limit of its job: start it at once.")
+    ] = False
+
+
+class LeaseClaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The answer to a claim."""
+
+    lease_id: UUID
+    executions: list[ClaimedExecution]
+    now: Annotated[Time | None, Meta(description="The store's time; not with `limit: 0`.")] = None
+    next_due: Annotated[
+        Time | None, Meta(description="When the next execution is due, if that is known.")
+    ] = None
+    is_limited: Annotated[bool, Meta(description="The tenant's quota allows no more now.")] = False
+    is_due: Annotated[
+        bool, Meta(description="The answer to `limit: 0`: there may be something to claim.")
+    ] = False
+    has_news: Annotated[
+        bool, Meta(description="Renew now: something is to be cancelled, or the worker to drain.")
+    ] = False
+
+
+class ReportVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What the store said to a result that was not simply written."""
+
+    execution_id: UUID
+    attempt: int
+    ruling: Annotated[
+        Literal["stale", "cancelled", "busy", "refused"],
+        Meta(
+            description="`stale`: the worker does not hold this attempt any more, nothing was"
+            " written; `cancelled`: it was, whatever was reported; `refused`: this result cannot be"
+            " stored."
+        ),
+    ]
+    detail: str
+    current_attempt: int | None
+
+
+class ReportVerdicts(msgspec.Struct, frozen=True, kw_only=True):
+    """The results that were not simply written; all others were."""
+
+    items: list[ReportVerdict]
+
+
+class StaleReports(msgspec.Struct, frozen=True, kw_only=True):
+    """The attempts that the worker does not hold any more; stop them."""
+
+    stale: list[HeldAttempt]
+
+
+class LogReceipt(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of parts of logs that arrived."""
+
+    parts: int
+
+
+class RecordedStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A step on record. `result` is left out if it has none."""
+
+    n: int
+    name: str
+    kind: StepKind
+    started_at: Time
+    is_done: bool
+    failures: int = 0
+    result: msgspec.Raw | UnsetType = UNSET
+    error: str | None = None
+    wake_at: Time | None = None
+    finished_at: Time | None = None
+
+
+class RecordedSteps(msgspec.Struct, frozen=True, kw_only=True):
+    """The steps on record, in the order of the request. Null: the worker does not hold the
+    execution any more, and nothing was written for it.
+    """
+
+    items: list[RecordedStep | None]
+
+
+class Released(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker gave back."""
+
+    released: int
+
+
+class RunBegun(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a workflow's run has begun; false: the worker does not hold it any more."""
+
+    is_begun: bool
+
+
+class HeldDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker needs to know of an execution that it holds."""
+
+    definition: Annotated[msgspec.Raw, Meta(description="The job, at the version claimed.")]
+    attempts: list[Attempt]
+    secrets: dict[str, str]
 
 
 # Errors.

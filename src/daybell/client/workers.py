@@ -20,6 +20,7 @@ from daybell.core.execution import PENDING, Execution
 from daybell.core.kinds.settings import PRIVATE
 from daybell.core.limits import check_name
 from daybell.core.options import DEFAULT_QUEUE
+from daybell.core.placement import NO_DEMANDS, Demands, Site, format_amounts, split_needs
 from daybell.core.units import Instant
 from daybell.core.views import Activity, ExecutionFilter, Queue
 from daybell.core.worker import STORE_ROLES, Leadership, Worker, WorkerState
@@ -83,7 +84,30 @@ def find_capable_workers(
     workers: Iterable[Worker], *, queue: str, needs: str, now: Instant
 ) -> list[Worker]:
     """Return the live workers that take such jobs of a queue."""
-    return [one for one in find_live_workers(workers, queue=queue, now=now) if needs in one.kinds]
+    capability, demands = split_needs(needs)
+    return [
+        one
+        for one in find_live_workers(workers, queue=queue, now=now)
+        if capability in one.kinds and not site_of(one).lacks(demands)
+    ]
+
+
+def site_of(worker: Worker) -> Site:
+    """Return the labels and resources of a worker."""
+    return Site(labels=worker.labels, resources=worker.resources)
+
+
+def describe_nearest(workers: Iterable[Worker], needs: str) -> str | None:
+    """Describe the worker that lacks the least of some demands, of those with the capability. None:
+    there is no such worker, or no demand.
+    """
+    capability, demands = split_needs(needs)
+    able = [one for one in workers if capability in one.kinds]
+    if not able or demands == NO_DEMANDS:
+        return None
+    nearest = min(able, key=lambda one: len(site_of(one).lacks(demands)))
+    lacks = site_of(nearest).lacks(demands)
+    return f"the nearest, {nearest.name}, lacks {', '.join(lacks)}" if lacks else None
 
 
 def find_live_workers(workers: Iterable[Worker], *, queue: str, now: Instant) -> list[Worker]:
@@ -95,6 +119,27 @@ def find_live_workers(workers: Iterable[Worker], *, queue: str, now: Instant) ->
         for one in workers
         if one.state is WorkerState.LIVE and queue in one.queues and one.lease_until > now
     ]
+
+
+async def count_unmet(client: ClientContext, queue: str) -> int:
+    """Return the number of due executions whose demands no live worker of a queue meets, if it has
+    any: another worker like those could not run them.
+    """
+    backlogs = [
+        one
+        for one in await client.store.catalog.list_backlogs(client.tenant, queue)
+        if split_needs(one.needs)[1] != NO_DEMANDS
+    ]
+    if not backlogs:
+        return 0
+    now = (await client.store.health()).now
+    workers = await client.store.catalog.list_workers(client.tenant)
+    live = find_live_workers(workers, queue=queue, now=now)
+    return sum(
+        int(one.due)
+        for one in backlogs
+        if live and not find_capable_workers(live, queue=queue, needs=one.needs, now=now)
+    )
 
 
 # Advice where no worker can run a job.
@@ -131,7 +176,12 @@ _STARTS: Final = {
 
 def describe_lack(needs: str, *, queue: str) -> Lack:
     """Describe the needs that no live worker meets, and the remedy."""
-    kind, _, connection = needs.partition(":")
+    capability, demands = split_needs(needs)
+    if demands != NO_DEMANDS:
+        wanted = ", ".join(Site().lacks(demands))
+        advice = f"start one with `daybell worker{_queues(queue)}{_demand_flags(demands)}`"
+        return Lack(f"no live worker of queue {queue!r} has {wanted}", advice)
+    kind, _, connection = capability.partition(":")
     if kind == "sql":
         does = f"knows the connection {connection!r}"
         advice = f"give a worker {_variable(connection)}"
@@ -144,9 +194,19 @@ def describe_lack(needs: str, *, queue: str) -> Lack:
 
 def describe_start(needs: str, *, queue: str) -> str:
     """Describe the start of a worker that meets such needs, for a queue that has none."""
-    kind, _, connection = needs.partition(":")
+    capability, demands = split_needs(needs)
+    kind, _, connection = capability.partition(":")
     advice = _STARTS.get(kind, "start one that does: `daybell worker{queues}`")
-    return advice.replace("{queues}", _queues(queue)).replace("{variable}", _variable(connection))
+    flags = _queues(queue) + _demand_flags(demands)
+    return advice.replace("{queues}", flags).replace("{variable}", _variable(connection))
+
+
+def _demand_flags(demands: Demands) -> str:
+    """Return the flags of a worker that meets demands."""
+    labels = ",".join(f"{name}={values[0]}" for name, values in demands.requires.items())
+    amounts = ",".join(format_amounts(demands.resources))
+    said = f" --labels {shlex.quote(labels)}" if labels else ""
+    return said + (f" --resources {shlex.quote(amounts)}" if amounts else "")
 
 
 def _queues(queue: str) -> str:

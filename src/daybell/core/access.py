@@ -65,7 +65,8 @@ def role_for(action: Action) -> Role:
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The limits of a key within its role. An empty part does not limit.
+    """The limits of a key within its role. An empty part does not limit, except the actions of a
+    worker's key: it reads secrets only if they are named.
 
     A pattern is a name, or a prefix of names followed by *.
     """
@@ -103,12 +104,19 @@ def matches(name: str, patterns: tuple[str, ...]) -> bool:
 
 
 def check_scope(scope: Scope, role: Role) -> Scope:
-    """Return a scope that is valid for a key of this role."""
-    if role in (Role.SUPERADMIN, Role.WORKER):
+    """Return a scope that is valid for a key of this role. That of a worker names the queues that
+    it may serve, and the action `secrets` if it may read the secrets of what it claimed.
+    """
+    if role is Role.SUPERADMIN:
         raise UsageError(
-            f"a key with the role {role} cannot be limited to jobs, queues or actions; the roles"
-            " viewer, operator and admin can",
+            f"a key with the role {role} cannot be limited to jobs, queues or actions; the other"
+            " roles can",
             field="role",
+        )
+    if role is Role.WORKER and scope.jobs:
+        raise UsageError(
+            "a worker's key can be limited to queues, and not to jobs: a worker takes from queues",
+            field="jobs",
         )
     if scope == Scope():
         raise UsageError("a scope limits jobs, queues or actions; this one has none of them")
@@ -127,7 +135,13 @@ def check_scope(scope: Scope, role: Role) -> Scope:
             name = one.removesuffix(WILDCARD)
             check_name(name, what="job" if field == "jobs" else "queue")
     for action in scope.actions:
-        if not role.may(role_for(action)):
+        if role is Role.WORKER:
+            if action is not Action.SECRETS:
+                raise UsageError(
+                    f"a worker's key takes no action but secrets; {action} is none of it",
+                    field="actions",
+                )
+        elif not role.may(role_for(action)):
             raise UsageError(
                 f"a scope narrows a role, and {role} may not {action}: that takes the role"
                 f" {role_for(action)}",
@@ -155,11 +169,51 @@ class KeyKind(StrEnum):
     KEY = "key"  # in the Authorization header
     SESSION = "session"  # in the cookie of a browser
     LOGIN = "login"  # in a link that makes one session, once
+    HOOK = "hook"  # in the address of a job's webhook
 
 
 SESSION_SECONDS: Final[Seconds] = 12 * 3600.0
 LOGIN_SECONDS: Final[Seconds] = 10 * 60.0
 SESSIONS_MAX: Final = 100  # of one key; the oldest end when there are more
+
+
+class HookAlgorithm(StrEnum):
+    """The hash of a signature."""
+
+    SHA256 = "sha256"
+    SHA512 = "sha512"
+    SHA1 = "sha1"
+
+
+class HookEncoding(StrEnum):
+    """The text form of a signature."""
+
+    HEX = "hex"
+    BASE64 = "base64"
+
+
+class Hook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The webhook of a job: the rule for the signatures of its requests."""
+
+    job: str
+    signature: str | None = None  # github, stripe, standard or hmac; None: none
+    secret: str | None = None  # the name of the secret that signs
+    header: str | None = None  # of hmac, in lower case
+    algorithm: HookAlgorithm = HookAlgorithm.SHA256
+    encoding: HookEncoding = HookEncoding.HEX
+
+
+_HOOK: Final = msgspec.json.Decoder(Hook)
+
+
+def write_hook(hook: Hook | None) -> str | None:
+    """Return the stored form of a hook."""
+    return None if hook is None else msgspec.json.encode(hook).decode()
+
+
+def read_hook(text: str | None) -> Hook | None:
+    """Parse a stored hook."""
+    return None if text is None else _HOOK.decode(text)
 
 
 class NewKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,6 +229,7 @@ class NewKey(msgspec.Struct, frozen=True, kw_only=True):
     created_by: str = ""
     kind: KeyKind = KeyKind.KEY
     parent: UUID | None = None  # the key that this ends with
+    hook: Hook | None = None
 
 
 class NewSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,6 +256,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     scope: Scope | None = None
     kind: KeyKind = KeyKind.KEY
     parent: UUID | None = None
+    hook: Hook | None = None
 
     def is_valid(self, now: Instant) -> bool:
         """Return True if the key gives access at this time of the store."""
@@ -208,7 +264,9 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
 
     def open_session(self, new: NewSession, now: Instant) -> NewKey | None:
         """Return the session that this key or login link opens; None: it opens none."""
-        if self.kind is KeyKind.SESSION or self.role is Role.WORKER or not self.is_valid(now):
+        if self.kind not in (KeyKind.KEY, KeyKind.LOGIN) or self.role is Role.WORKER:
+            return None
+        if not self.is_valid(now):
             return None
         return NewKey(
             id=new.id,
@@ -234,10 +292,6 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
     queued: int | None = None  # unfinished executions
     per_minute: int | None = None  # executions enqueued per minute of the store's clock
     running: int | None = None  # concurrent executions on all workers
-
-    @property
-    def has_any(self) -> bool:
-        return self != NO_QUOTAS
 
     @property
     def limits_enqueues(self) -> bool:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from math import inf, isnan, nan
 from struct import Struct
 from struct import error as StructError
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from daybell.core.access import NewAuditEntry, NewKey, NewRequest, NewSecret, Quotas, check_scope
-from daybell.core.alerts.rules import RULES_MAX
+from daybell.core.collapse import CollapseRule
 from daybell.core.execution import NewExecution, State
-from daybell.core.job import JobDefinition, NewTemplate
+from daybell.core.job import JobDefinition, NewT, RecordKind
 from daybell.core.lifecycle import Transition
 from daybell.core.limits import (
     ARGS_BYTES_MAX,
@@ -167,6 +167,7 @@ def check_job_filter(where: JobFilter, cursor: str | None) -> None:
         "text": where.text,
         "user_id": where.user_id,
         "queue": where.queue,
+        "label": where.label,
         "mentions": where.mentions,
         "cursor": cursor,
     }
@@ -189,11 +190,21 @@ def check_batch(executions: Sequence[NewExecution]) -> None:
 
 
 def check_loadable(
-    execution: NewExecution, position: int, *, overlap: Overlap = Overlap.ALLOW
+    execution: NewExecution,
+    position: int,
+    *,
+    overlap: Overlap = Overlap.ALLOW,
+    collapse: CollapseRule | None = None,
 ) -> None:
     """Check a row of a load, which supports no gates and unique keys."""
     if execution.unique_key is not None or execution.gate is not None or execution.force:
         raise _at(position, "load takes no unique keys, no gates and no force; use enqueue")
+    if collapse is not None:
+        raise _at(
+            position,
+            f"load takes no executions of job {shown(execution.job)}, which has {collapse.kind};"
+            f" enqueue at most {ENQUEUE_BATCH_MAX:,} at once",
+        )
     if overlap is not Overlap.ALLOW:
         raise _at(
             position,
@@ -298,17 +309,11 @@ def secret_names(names: Collection[str]) -> list[str]:
     return sorted({name for name in names if name.isascii() and name.isidentifier()})
 
 
-def check_template(template: NewTemplate, author: str) -> str:
-    """Return a valid template as JSON."""
-    check_name(template.name, what="template")
+def check_record(kind: RecordKind[NewT, Any], new: NewT, author: str) -> str:
+    """Return a valid record as JSON."""
+    check_name(new.name, what=kind.what)
     _check_line("author", author)
-    return template.to_json()
-
-
-def check_room_for_rule(count: int) -> None:
-    """Refuse a further alert rule if a tenant has too many: each is evaluated every round."""
-    if count >= RULES_MAX:
-        raise UsageError(f"a tenant has at most {RULES_MAX:,} alert rules; delete some first")
+    return new.to_json()
 
 
 def check_quotas(quotas: Mapping[str, int | None]) -> None:

@@ -16,6 +16,7 @@ from daybell.core import payload
 from daybell.core.limits import (
     ARGS_BYTES_MAX,
     DURATION_SECONDS_MAX,
+    EVENT_BATCH_MAX,
     EVENT_ID_CHARS_MAX,
     EVENT_NAME_CHARS_MAX,
     EVENT_SOURCE_CHARS_MAX,
@@ -66,6 +67,7 @@ class Published(msgspec.Struct, frozen=True, gc=False):
 
     created: bool  # False: it was recorded before, and nothing was done
     resumed: int = 0  # executions that waited for it
+    executions: tuple[UUID, ...] = ()  # of the jobs that it fired
     execution: UUID | None = None  # its only recipient
     node: str | None = None  # the node of the named run that received it
 
@@ -147,6 +149,16 @@ def check_event(event: NewEvent) -> NewEvent:
     if event.time is not None and not 0 <= event.time <= INSTANT_MAX:
         raise UsageError(f"time={event.time} is not a time", field="time")
     return event
+
+
+def check_events(events: Sequence[NewEvent]) -> None:
+    """Check events, and their number in one transaction."""
+    if len(events) > EVENT_BATCH_MAX:
+        raise UsageError(
+            f"{len(events):,} events at once; the limit is {EVENT_BATCH_MAX:,}", field="events"
+        )
+    for event in events:
+        check_event(event)
 
 
 def check_match(match: str) -> str:

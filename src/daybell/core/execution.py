@@ -113,9 +113,12 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     scheduled_for: Instant | None = None  # the nominal time of the tick
     schedule: UUID | None = None
     own_gate: bool = False  # its schedule has its own overlap gate
+    by_event: bool = False  # an event fired its schedule
     parent: UUID | None = None  # the execution whose task enqueued this one
     force: bool = False  # ignores the overlap rule
+    refresh: bool = False  # ignores a cached result
     wait_for_dependencies: bool = False  # starts after the job's dependencies, if it has any
+    trace: str | None = None  # the context of a trace: see `core.monitoring.observers`
 
     @property
     def is_plain(self) -> bool:
@@ -138,6 +141,7 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             and self.timeout is None
             and self.gate is None
             and self.parent is None
+            and self.trace is None
             and not self.force
         )
 
@@ -164,7 +168,7 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     tenant: str
     job: str
     version: int
-    kind: str  # the job's needs
+    kind: str  # the job's needs, without demands
     queue: str
     priority: Priority
     args: str
@@ -183,6 +187,8 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     previous_success: Instant | None = None  # the last successful tick of that schedule
     node: str | None = None  # the label in the run `parent`
     parent: UUID | None = None
+    demands: str = ""  # the end of the needs: see `core.placement`
+    is_limited: bool = False  # holds limits of its job: see `core.flow`
 
 
 class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -431,7 +437,7 @@ class Excerpt(msgspec.Struct, frozen=True, array_like=True):
     def of(cls, text: str, bytes_max: int) -> Excerpt:
         room = 2 * bytes_max
         if len(text) <= 2 * room:
-            return cls(_storable(text).decode())
+            return cls(text if _is_plain(text) else _storable(text).decode())
         head, tail = _storable(text[:room]).decode(), _storable(text[-room:]).decode()
         return cls(head, tail, len(text))
 
@@ -608,6 +614,8 @@ def _clean(text: str, bytes_max: int) -> str:
     A longer text loses its middle.
     """
     if len(text) <= bytes_max:
+        if _is_plain(text):
+            return text
         kept = _storable(text)
         if len(kept) <= bytes_max:
             return kept.decode()
@@ -621,6 +629,11 @@ def _without_middle(head: str, tail: str, length: int, bytes_max: int) -> str:
     half = max(0, (bytes_max - len(mark)) // 2)
     start, end = _storable(head[:bytes_max])[:half], _storable(tail[-bytes_max:])[-half:]
     return (start + mark + end).decode(errors="ignore")
+
+
+def _is_plain(text: str) -> bool:
+    """Return True if a text can be stored as it is, with a byte for each character: most can."""
+    return text.isascii() and "\0" not in text
 
 
 def _storable(text: str) -> bytes:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar, cast
 from uuid import UUID
 
 import msgspec
@@ -23,7 +24,14 @@ from daybell.core.options import KIND_FIELDS, OF_TEMPLATE, JobDefinition, read_m
 from daybell.core.references import fill_references, is_reference, names_in, read_fields, reference
 from daybell.core.schedule import NewSchedule, Schedule
 from daybell.core.units import Instant
-from daybell.errors import DuplicateKey, UsageError, VersionConflict, shown
+from daybell.errors import (
+    DuplicateKey,
+    NotFound,
+    TemplateNotFound,
+    UsageError,
+    VersionConflict,
+    shown,
+)
 
 DEFAULT_TENANT = "default"
 
@@ -434,18 +442,86 @@ def version_conflict(name: str, *, at: int, expect: int, what: str = "job") -> V
     )
 
 
-def next_version(
-    name: str, *, at: int, kept: str | None, text: str, expect: int | None, what: str
-) -> int:
-    """Return the version of a template or a rule after storing `text`; the current one if nothing
-    changes. `at` is 0 for a new one.
-    """
-    if expect == 0 and at:
-        raise DuplicateKey(f"there is already a {what} named {shown(name)}; take another name")
-    if expect is not None and at != expect:
-        raise version_conflict(name, at=at, expect=expect, what=what)
-    is_same = kept is not None and (kept == text or _in_order(kept) == _in_order(text))
-    return at if is_same else at + 1
+class Declared(Protocol):
+    """The content of a record."""
+
+    @property
+    def name(self) -> str: ...
+
+    def to_json(self) -> str: ...
+
+
+NewT = TypeVar("NewT", bound=Declared)
+StoredT = TypeVar("StoredT")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordKind(Generic[NewT, StoredT]):
+    """A kind of records that a tenant keeps by name, with a version that rises with each change."""
+
+    table: str
+    what: str  # in errors
+    error: type[NotFound]
+    read: Callable[[str, str], NewT]  # a name, and the text that `to_json` returned
+    make: Callable[..., StoredT]
+    field: str  # of `make`: the content
+    most: int | None = None  # records of a tenant
+
+    def stored(
+        self,
+        tenant: str,
+        name: str,
+        definition: str,
+        version: int,
+        created_at: Instant,
+        updated_at: Instant,
+        author: str,
+    ) -> StoredT:
+        """Make a record of a row."""
+        return self.make(
+            **{self.field: self.read(name, definition)},
+            tenant=tenant,
+            version=version,
+            created_at=created_at,
+            updated_at=updated_at,
+            author=author,
+        )
+
+    def missing(self, name: str) -> NotFound:
+        return self.error(f"no {self.what} named {shown(name)}")
+
+    def conflict(self, name: str, *, at: int, expect: int) -> VersionConflict:
+        return version_conflict(name, at=at, expect=expect, what=self.what)
+
+    def check_count(self, count: int) -> None:
+        """Refuse a new record of a tenant that has `count` records."""
+        if self.most is not None and count >= self.most:
+            raise UsageError(f"a tenant has at most {self.most:,} {self.what}s; delete some first")
+
+    def next_version(
+        self, name: str, *, at: int, kept: str | None, text: str, expect: int | None
+    ) -> int:
+        """Return the version after storing `text`; the current one if nothing changes. `at` is 0
+        for a new record.
+        """
+        if expect == 0 and at:
+            raise DuplicateKey(
+                f"there is already a {self.what} named {shown(name)}; take another name"
+            )
+        if expect is not None and at != expect:
+            raise self.conflict(name, at=at, expect=expect)
+        is_same = kept is not None and (kept == text or _in_order(kept) == _in_order(text))
+        return at if is_same else at + 1
+
+
+TEMPLATES: Final = RecordKind[NewTemplate, Template](
+    table="template",
+    what="template",
+    error=TemplateNotFound,
+    read=NewTemplate.from_json,
+    make=Template,
+    field="template",
+)
 
 
 def _in_order(text: str) -> bytes:

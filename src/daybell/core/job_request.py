@@ -12,6 +12,7 @@ import msgspec
 
 from daybell.core import payload
 from daybell.core.execution import Priority
+from daybell.core.flow import check_combination
 from daybell.core.kinds import KINDS, SETTINGS, read_settings, settings_json
 from daybell.core.kinds.schema import (
     COMPONENTS,
@@ -29,7 +30,6 @@ from daybell.core.options import (
     GROUPED,
     INHERITED,
     KIND_FIELDS,
-    LATER,
     OF_COMMAND,
     OF_MISFIRE,
     OF_TEMPLATE,
@@ -42,6 +42,7 @@ from daybell.core.options import (
     task_of,
     text_of,
 )
+from daybell.core.placement import Demands, check_demands
 from daybell.core.retry import Retry
 from daybell.core.schedule import OnFailure, Overlap, any_jobs
 from daybell.core.units import (
@@ -60,6 +61,7 @@ from daybell.core.when.declared import (
     split_dependencies,
     without_times,
 )
+from daybell.core.when.event import check_event_args
 from daybell.core.when.language import KEYS
 from daybell.core.when.rule import OPTIONS as OF_SCHEDULE
 from daybell.core.when.rule import name_of
@@ -153,6 +155,7 @@ def read_request(
         elif option.null_is_none:
             read[key] = None
     request.values = {key: value for key, value in read.items() if key not in GROUPED}
+    request.note("rate", check_combination, read.get("concurrency", ()), read.get("rate", ()))
     if "made_from" in read:
         request.values["template"] = request.values.pop("made_from")
     request.choice = request.note("task", require_choice if needs_kind else read_choice, fields)
@@ -164,6 +167,9 @@ def read_request(
     _read_retries(request, read)
     _read_misfire(request, read)
     _read_times(request, read, now, is_draft=is_draft)
+    _check_collapse(request)
+    demands = {name: request.values.get(name, {}) for name in Demands.__struct_fields__}
+    request.note("requires", check_demands, Demands(**demands))
     order = {key: place for place, key in enumerate(("name", *fields))}
     request.faults.sort(key=lambda one: order.get(str(one.field).partition(".")[0], len(order)))
     return request
@@ -225,9 +231,9 @@ def _read_times(
     schedules = schedules or []
     is_read = len(request.faults) == faults
     after, schedules = request.note("schedule", split_dependencies, schedules) or ([], [])
-    if is_read and all(isinstance(one, After) for one in schedules):
+    if is_read and all(isinstance(one, After) or one.listens_to for one in schedules):
         for name in common:
-            fault = f"{name} is about a schedule, and there is none; give one, or leave it out"
+            fault = f"{name} is about a schedule of times, and there is none; give one, or leave it"
             request.faults.append(UsageError(fault, field=name))
     own = read.get("dependencies", ())
     needed = request.note("dependencies", read_dependencies, (*own, *after), "dependencies") or ()
@@ -241,6 +247,8 @@ def _read_times(
     request.values |= {"schedules": rules, "dependencies": needed}
     if request.values.get("overlap") is None and any(isinstance(one, After) for one in schedules):
         request.values["overlap"] = Overlap.QUEUE  # no other time would come
+    if any(one.listens_to for one in schedules):
+        request.note("args", check_event_args, request.values.get("args", "{}"))
     if "on_dependency_failure" in read:
         policy = OnFailure(read["on_dependency_failure"])
         request.values["on_dependency_failure"] = policy
@@ -253,6 +261,31 @@ def _read_times(
             request.faults.append(UsageError(fault, field="on_dependency_failure"))
 
 
+COLLAPSING: Final = ("debounce", "throttle", "singleton", "cache_for")
+OF_COLLAPSING: Final = {
+    "max_wait": "debounce",
+    "on_conflict": "singleton",
+    "cache_key": "cache_for",
+    "cache_version": "cache_for",
+}
+
+
+def _check_collapse(request: JobRequest) -> None:
+    """Check that a job has one rule for requests of a key, and that options of a rule have it."""
+    values = request.values
+    rules = [name for name in COLLAPSING if values.get(name) is not None]
+    for name in rules[1:]:
+        fault = f"{rules[0]} and {name} both decide which requests run; a job has one of them"
+        request.faults.append(UsageError(fault, field=name))
+    for name, of in OF_COLLAPSING.items():
+        if values.get(name) not in (None, "", "return") and of not in rules:
+            fault = f"{name} is a part of {of}, and this job has none; give it, or leave it out"
+            request.faults.append(UsageError(fault, field=name))
+    if "cache_for" in rules and values.get("store_result") is False:
+        fault = "cache_for needs results, and store_result=False keeps none; leave one of them out"
+        request.faults.append(UsageError(fault, field="cache_for"))
+
+
 # Fields of a part of a job, which people write beside the part.
 _INNER: Final[Mapping[str, frozenset[str]]] = {
     **{kind: frozenset(settings.__struct_fields__) for kind, settings in SETTINGS.items()},
@@ -263,11 +296,12 @@ _BESIDE_INNER: Final = {**SHORT_FOR, "schedule": "cron"}
 
 def unknown_field(name: Any, value: Any, fields: Mapping[str, Any], what: str) -> list[UsageError]:
     """Return the fault of a field that does not exist: where it belongs, or a similar name."""
-    if name in LATER:
-        fault = f"not available yet: {LATER[name]}"
-        return [] if value is None else [UsageError(fault, field=name)]
     parts = [part for part, inner in _INNER.items() if name in inner]
-    if parts:
+    if name == "cache":
+        hint = "cache_for is how long a result is used"
+    elif name == "near":
+        hint = "it is not available yet; requires and prefer choose workers by their labels"
+    elif parts:
         part = next((one for one in parts if fields.get(one) is not None), parts[0])
         beside = f", beside {_BESIDE_INNER[part]}" if part in _BESIDE_INNER else ""
         hint = f"it goes under {part}{beside}"
@@ -324,9 +358,7 @@ def require_choice(fields: Mapping[str, Any]) -> str:
     for name in OF_COMMAND:
         if fields.get(name) is not None:
             raise UsageError(f"{name} is for a command, and there is none", field="command")
-    raise UsageError(
-        f"nothing says what it runs; give one of {', '.join(CHOICES)}", field=CHOICES[0]
-    )
+    raise UsageError(f"it names nothing to run; give one of {', '.join(CHOICES)}", field=CHOICES[0])
 
 
 def read_kind(kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -410,6 +442,9 @@ def merge_options(
         fields["args"] = None
     if not isinstance(given.get("retries"), int | None):
         fields["backoff"] = given.get("backoff")  # a whole policy has its own
+    for name, of in OF_COLLAPSING.items():
+        if name not in given and of in given and given[of] is None:
+            fields[name] = None
     _merge_misfire(fields, old, given)
     _merge_schedules(fields, old, before, given)
     schedule = fields["schedule"]

@@ -120,6 +120,11 @@ class Masks:
         self.forms: Final = frozenset(form for part in parts for form in part.forms)
         self.probes = list(self.forms)  # a text with a form contains at least one of these
 
+    @cached_property
+    def chars_min(self) -> int:
+        """The length of the shortest probe; 0 if there is none."""
+        return min(map(len, self.probes), default=0)
+
     @staticmethod
     @lru_cache(VALUES_REMEMBERED)
     def of(values: frozenset[str]) -> Masks:
@@ -205,7 +210,10 @@ class ExecutionMask:
         self._gather()
 
     def _gather(self) -> None:
-        self._probes = (*self.secrets.probes, *self._settings.probes)
+        if not self.secrets:  # the common case
+            self._probes, self._chars_min = self._settings.probes, self._settings.chars_min
+            return
+        self._probes = [*self.secrets.probes, *self._settings.probes]
         self._chars_min = min(map(len, self._probes), default=0)
 
     def open(self, values: Iterable[str]) -> None:

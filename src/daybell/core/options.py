@@ -17,7 +17,35 @@ import msgspec
 from daybell.core import payload
 from daybell.core.alerts.notifications import SCHEMA as NOTIFICATIONS
 from daybell.core.alerts.notifications import JobNotification, read_notifications
+from daybell.core.collapse import (
+    CONFLICTS,
+    KEY_SPEC_CHARS_MAX,
+    SCOPES,
+    CollapseRule,
+    Conflict,
+    Debounce,
+    Kind,
+    RequestThrottle,
+    Scope,
+    Singleton,
+    parse_key,
+)
 from daybell.core.execution import Priority
+from daybell.core.flow import (
+    CAPACITY_MAX,
+    ON_FULL,
+    ConcurrencyOption,
+    Limit,
+    LimitRule,
+    OnFull,
+    RateOption,
+    arguments_of,
+    entry_needs,
+    read_concurrency,
+    read_rates,
+    rules_of,
+)
+from daybell.core.flow.shares import LEVELS_MAX, USER, ShareOption, read_share, write_share
 from daybell.core.ids import id_in
 from daybell.core.kinds import SETTINGS, needs_of
 from daybell.core.kinds.schema import (
@@ -43,8 +71,9 @@ from daybell.core.limits import (
     check_name,
     text_fault,
 )
+from daybell.core.placement import Demands, read_amounts, read_choices
 from daybell.core.retry import Retry
-from daybell.core.schedule import OnFailure, Overlap, any_jobs, rule_of
+from daybell.core.schedule import OnFailure, Overlap, any_jobs, has_times, is_event, rule_of
 from daybell.core.units import (
     Duration,
     Seconds,
@@ -57,6 +86,7 @@ from daybell.core.when.declared import (
     When,
     read_dst,
 )
+from daybell.core.when.event import without_event
 from daybell.core.when.rule import Dependency, name_of
 from daybell.core.when.zone import Fold, Gap, Moment, parse_moment, zone_named
 from daybell.errors import (
@@ -145,10 +175,29 @@ class PlainOptions(msgspec.Struct, frozen=True, kw_only=True):
     keep: Annotated[
         Keep, msgspec.Meta(description="Seconds for which its ended executions are kept.")
     ] = Keep()
+    debounce: Debounce | None = None
+    max_wait: Seconds | None = None
+    throttle: RequestThrottle | None = None
+    singleton: Singleton | None = None
+    on_conflict: Conflict = "return"
+    cache_for: Seconds | None = None
+    cache_key: str | None = None
+    cache_version: str = ""
+    concurrency: tuple[ConcurrencyOption, ...] = ()
+    rate: tuple[RateOption, ...] = ()
+    on_full: OnFull = "wait"
+    share: ShareOption | None = None
+    labels: dict[str, str] = {}
+    requires: dict[str, tuple[str, ...]] = {}
+    prefer: dict[str, tuple[str, ...]] = {}
+    resources: dict[str, float] = {}
     once: Annotated[
         bool,
         msgspec.Meta(description="Made to run one time: it is deleted with its last execution."),
     ] = False
+
+
+OF_NO_LIMIT: Final[Mapping[str, Any]] = {"concurrency": (), "rate": (), "on_full": "wait"}
 
 
 class JobDefinition(PlainOptions, frozen=True, kw_only=True):
@@ -164,22 +213,81 @@ class JobDefinition(PlainOptions, frozen=True, kw_only=True):
     misfire: str = ""  # JSON of `core.when.Misfire`; empty: the default
     dependencies: tuple[str, ...] = ()  # jobs that must have succeeded before it runs
     template: str = ""  # JSON of its origin: the template's name, version, parameters
+    signature: str = ""  # JSON Schema of a function's arguments, given by its code
 
     @property
     def needs(self) -> str:
-        """The capability that a worker must offer: its kind, and more for some."""
-        return needs_of(self.kind, self.settings)
+        """The capability that a worker must offer, and the demands: see `core.placement`."""
+        return needs_of(self.kind, self.settings) + self.demands.text
+
+    @property
+    def demands(self) -> Demands:
+        """The labels and resources that its executions need of a worker."""
+        return Demands(requires=self.requires, prefer=self.prefer, resources=self.resources)
+
+    @property
+    def collapse(self) -> CollapseRule | None:
+        """The rule by which requests of a key become one execution."""
+        rules: list[tuple[Kind, Debounce | RequestThrottle | Singleton | None]] = [
+            ("debounce", self.debounce),
+            ("throttle", self.throttle),
+            ("singleton", self.singleton),
+        ]
+        if self.cache_for is not None:
+            return CollapseRule(
+                kind="cache",
+                key=() if self.cache_key is None else parse_key(self.cache_key),
+                keep=self.cache_for,
+                version=self.cache_version,
+            )
+        for kind, of in rules:
+            if of is not None:
+                own = msgspec.structs.asdict(of)
+                key = own.pop("key")
+                return CollapseRule(
+                    kind=kind,
+                    key=() if key is None else parse_key(key),
+                    most=self.max_wait,
+                    conflict=self.on_conflict,
+                    **own,
+                )
+        return None
+
+    @property
+    def key_arguments(self) -> tuple[str, ...]:
+        """The arguments of which the keys of requests and limits are made."""
+        rule = self.collapse
+        parts = () if rule is None else rule.key
+        keys = () if self.share is None or self.share.key == (USER,) else self.share.key
+        others = arguments_of(self.concurrency, self.rate, keys)
+        return (*(part[0] for part in parts if not isinstance(part, str)), *others)
+
+    @property
+    def is_limited(self) -> bool:
+        """True if its executions have to be admitted before a worker can claim them."""
+        return bool(self.concurrency or self.rate or self.share)
+
+    @property
+    def lane_needs(self) -> str:
+        """The needs of the lane that its executions enter."""
+        return entry_needs(self.needs) if self.is_limited else self.needs
+
+    @property
+    def rules(self) -> tuple[LimitRule, ...]:
+        """Its limits."""
+        return rules_of(self.name, self.concurrency, self.rate)
 
     @property
     def words(self) -> str:
-        """The text that a search reads: the name and the description, case-folded."""
-        return fold_case(f"{self.name}\n{self.description}")
+        """The text that a search reads: name, description and labels, case-folded."""
+        labels = "".join(f"\t{name}={value}\n" for name, value in self.labels.items())
+        return fold_case(f"{self.name}\n{self.description}" + (f"\n{labels}" if labels else ""))
 
     def overlap_rule(self, *, is_scheduled: bool = False) -> Overlap:
         """Return the rule for an execution, which may come from a schedule that was added later."""
         return rule_of(
             self.overlap,
-            is_scheduled=is_scheduled or bool(self.schedules),
+            is_scheduled=is_scheduled or has_times(self.schedules),
             is_dependent=self.fires_after,
         )
 
@@ -194,6 +302,13 @@ class JobDefinition(PlainOptions, frozen=True, kw_only=True):
         return tuple(dict.fromkeys((*self.dependencies, *any_jobs(self.schedules))))
 
     @property
+    def called_args(self) -> str:
+        """The arguments of a trigger without any, and of schedules with times: those that an event
+        would fill are left out.
+        """
+        return without_event(self.args) if any(map(is_event, self.schedules)) else self.args
+
+    @property
     def fires_after(self) -> bool:
         """True if its dependencies fire it: it has no schedule with times."""
         return bool(self.dependencies) and not self.schedules
@@ -202,10 +317,20 @@ class JobDefinition(PlainOptions, frozen=True, kw_only=True):
         """Return the definition as a store keeps it. Equal definitions give equal text."""
         retry = msgspec.Raw(self.retry.to_json().encode())
         fields = msgspec.structs.asdict(self) | {"retry": retry}
-        if self.needs != self.kind:
-            fields["needs"] = self.needs  # for statements that read definitions in SQL
+        if self.lane_needs != self.kind:
+            fields["needs"] = self.lane_needs  # for statements that read definitions in SQL
+        for name in ("concurrency", "rate", "on_full"):
+            if fields[name] == OF_NO_LIMIT[name]:
+                del fields[name]
         if self.keep == Keep():
             del fields["keep"]  # so that stores find the jobs that have a policy by this word
+        if not self.signature:
+            del fields["signature"]
+        for name in _RARE:
+            if fields[name] == _RARE[name]:
+                del fields[name]
+        if (rule := self.collapse) is not None:
+            fields["collapse"] = rule
         return msgspec.json.encode(fields).decode()
 
     @classmethod
@@ -214,6 +339,34 @@ class JobDefinition(PlainOptions, frozen=True, kw_only=True):
         fields = msgspec.json.decode(text)
         retry = Retry.from_json(msgspec.json.encode(fields.pop("retry")).decode())
         return msgspec.structs.replace(msgspec.convert(fields, cls), retry=retry)
+
+
+# Options that a stored definition has only where they differ from this.
+_RARE: Final[dict[str, object]] = {
+    "share": None,
+    "debounce": None,
+    "max_wait": None,
+    "throttle": None,
+    "singleton": None,
+    "on_conflict": "return",
+    "cache_for": None,
+    "cache_key": None,
+    "cache_version": "",
+    "labels": {},
+    "requires": {},
+    "prefer": {},
+    "resources": {},
+}
+
+
+def words_of_label(label: str | None) -> str | None:
+    """Return the part of `JobDefinition.words` that a job has which has this label: `team=billing`,
+    or `team` for any value.
+    """
+    if label is None:
+        return None
+    name, _, value = label.partition("=")
+    return fold_case(f"\t{name}={value}\n" if value else f"\t{name}=")
 
 
 def fold_case(text: str) -> str:
@@ -274,7 +427,23 @@ class TaskOptions(TypedDict, total=False):
     pause_after_failures: int | None
     dependencies: Sequence[Dependency] | None
     on_dependency_failure: Literal["wait", "skip", "run"]
+    concurrency: int | Limit | Mapping[str, Any] | Sequence[int | Limit | Mapping[str, Any]] | None
+    rate: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | None
+    on_full: Literal["wait", "skip", "cancel_oldest", "keep_newest"]
+    share: Literal[True] | str | Sequence[str] | Mapping[str, Any] | None
     keep: Duration | Mapping[str, Duration | None] | None
+    debounce: Duration | Mapping[str, Any] | None
+    max_wait: Duration | None
+    throttle: str | Mapping[str, Any] | None
+    singleton: Scope | Mapping[str, Any] | None
+    on_conflict: Literal["return", "replace", "cancel", "error"]
+    cache_for: Duration | None
+    cache_key: str | None
+    cache_version: str
+    labels: Mapping[str, str] | None
+    requires: Mapping[str, str | Sequence[str]] | None
+    prefer: Mapping[str, str | Sequence[str]] | None
+    resources: Mapping[str, float | str] | None
     notifications: Sequence[Mapping[str, Any]] | None
 
 
@@ -331,6 +500,14 @@ def read_text(value: object, what: str, *, most: int | None = None) -> str:
     return value
 
 
+def read_pattern(value: object, what: str) -> str:
+    """Return a name, or the beginning of names with `*` after it."""
+    if isinstance(value, str) and value.endswith("*") and len(value) > 1:
+        check_name(value[:-1].rstrip(), what=what)
+        return value
+    return check_name(value, what=what)
+
+
 def read_flag(value: object, what: str) -> bool:
     """Return a yes or no."""
     if not isinstance(value, bool):
@@ -359,6 +536,8 @@ def read_args(args: Arguments | None, *, what: str = "args") -> str:
     """Return arguments as JSON text. They are given by name."""
     if args is None:
         return "{}"
+    if type(args) is payload.EncodedArgs:
+        return args.text
     if not isinstance(cast("object", args), dict | Mapping):  # a dict is recognised faster
         raise PayloadError(
             f"{what}: arguments are given by name, as a dict, not as {type(args).__name__}",
@@ -465,6 +644,29 @@ def _same(value: Any) -> Any:
     return value
 
 
+def _labels(value: Any, what: str) -> dict[str, str]:
+    choices = read_choices(value, what)
+    labels: dict[str, str] = {}
+    for name, texts in choices.items():
+        if len(texts) != 1 or "\n" in texts[0]:
+            raise UsageError(f"{what}.{name} must be one text of one line", field=f"{what}.{name}")
+        labels[name] = texts[0]
+    return labels
+
+
+def _write_choices(value: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    return {name: list(some) if len(some) > 1 else some[0] for name, some in value.items()}
+
+
+def _key(value: Any, what: str) -> str:
+    parse_key(value, what)
+    return value
+
+
+def _write(value: Any) -> Any:
+    return None if value is None else value.write()
+
+
 def _duration(seconds: Seconds | None) -> str | None:
     return None if seconds is None else format_duration(seconds)
 
@@ -521,11 +723,43 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
 _COUNT: Final[Schema] = {"type": "integer", "minimum": 1, "maximum": RETRIES_MAX}
 _FLAG: Final[Schema] = {"type": "boolean"}
 _OBJECT: Final[Schema] = {"type": "object"}
+_LABELS: Final[Schema] = {
+    "type": "object",
+    "additionalProperties": any_of(TEXT, list_of(TEXT, minItems=1)),
+}
+_KEY: Final[Schema] = {**TEXT, "examples": ["account", "order.account", "{account}:{region}"]}
 _MOMENT: Final[Schema] = {**TEXT, "examples": ["2030-12-24T18:00:00+01:00"]}
+
+
+def _keyed(value: Schema, name: str) -> Schema:
+    """Return the schema of a value by itself, or with a key."""
+    properties = {name: value, "key": _KEY}
+    by_key = {"type": "object", "properties": properties, "required": [name],
+              "additionalProperties": False}  # fmt: skip
+    return {"anyOf": [*value.get("anyOf", [value]), by_key]}
 
 
 def text_of(most: int, **more: Any) -> Schema:
     return {**TEXT, "maxLength": most, **more}
+
+
+def _limits_of(short: Schema, fields: Schema, required: str, examples: list[Any]) -> Schema:
+    """Return the schema of limits: the short form, an object, or a list of these."""
+    whole: Schema = {
+        "type": "object", "properties": fields, "required": [required],
+        "additionalProperties": False,
+    }  # fmt: skip
+    return {**any_of(short, whole, list_of(any_of(short, whole))), "examples": examples}
+
+
+_SHARE_KEYS: Final = (
+    {"type": "boolean", "const": True}, TEXT,
+    {"type": "array", "items": TEXT, "minItems": 1, "maxItems": LEVELS_MAX},
+)  # fmt: skip
+
+
+def _write_limits(limits: Sequence[ConcurrencyOption | RateOption]) -> list[Any]:
+    return msgspec.to_builtins(limits)
 
 
 def _kind(name: str, meaning: str, schema: Schema, **more: Any) -> Option:
@@ -583,8 +817,9 @@ _ROWS: Final = (
     Option(
         name="schedule",
         meaning='When it runs: a cron expression, {"cron", "tz", "jitter"}, {"every", "mode"},'
-        ' {"at"}, {"delay"}, {"rrule"}, {"after_any": [jobs]}, a list of these, or "manual". A new'
-        " job of the API without a schedule runs once, now.",
+        ' {"at"}, {"delay"}, {"rrule"}, {"event", "filter"}, {"file", "settle"},'
+        ' {"after_any": [jobs]}, a list of these, or "manual". A new job of the API without a'
+        " schedule runs once, now.",
         schema={
             **any_of(TEXT, _OBJECT, list_of(any_of(TEXT, _OBJECT))),
             "examples": ["0 0 * * *", {"every": "5m", "mode": "delay"}],
@@ -745,6 +980,55 @@ _ROWS: Final = (
         merge="reset", part="schedule", metavar="WORD",
     ),
     Option(
+        name="concurrency",
+        meaning="How many of its executions run at a time: a number, or limits with a key (one for"
+        " each value of an argument) or a name (shared by all jobs that use it).",
+        schema=_limits_of(
+            {"type": "integer", "minimum": 1, "maximum": CAPACITY_MAX},
+            {"limit": {"type": "integer", "minimum": 1, "maximum": CAPACITY_MAX},
+             "name": text_of(NAME_CHARS_MAX), "key": text_of(KEY_SPEC_CHARS_MAX)},
+            "limit", [{"limit": 2, "key": "account"}, {"name": "stripe", "limit": 10}],
+        ),
+        read=read_concurrency, write=_write_limits, default=(), metavar="N",
+    ),
+    Option(
+        name="rate",
+        meaning="How many of its executions start in a time, such as 100/m: no minute sees more."
+        " A limit may have a key, a name, a `burst` and a `cost`.",
+        schema=_limits_of(
+            TEXT,
+            {"rate": TEXT, "name": text_of(NAME_CHARS_MAX), "key": text_of(KEY_SPEC_CHARS_MAX),
+             "burst": {"type": "integer", "minimum": 1},
+             "cost": any_of({"type": "integer", "minimum": 1}, TEXT)},
+            "rate", ["100/m", [{"rate": "10/s", "burst": 2}, "100000/d"]],
+        ),
+        read=read_rates, write=_write_limits, default=(), metavar="RATE",
+    ),
+    Option(
+        name="on_full",
+        meaning="When a limit has no room: `wait`, `skip` the new one, `cancel_oldest` that runs,"
+        " or `keep_newest`, which skips those that wait already.",
+        schema={"enum": list(ON_FULL)}, read=_word(ON_FULL), default="wait", metavar="WORD",
+    ),
+    Option(
+        name="share",
+        meaning="Whose turns its executions take, such as `customer`: the keys of a queue take"
+        " turns, whatever their backlogs. `true` is the user, several arguments are a tree, and an"
+        " object also has `weights`.",
+        schema={
+            **any_of(*_SHARE_KEYS, {
+                "type": "object",
+                "properties": {
+                    "key": any_of(*_SHARE_KEYS),
+                    "weights": {"type": "object", "additionalProperties": {"type": "number"}},
+                },
+                "additionalProperties": False,
+            }),
+            "examples": ["customer", ["org", "user"], {"key": "customer", "weights": {"acme": 3}}],
+        },
+        read=read_share, write=write_share, default=None, metavar="KEY",
+    ),
+    Option(
         name="keep",
         meaning='How long its ended executions are kept: {"succeeded": "1d", "dead": "90d",'
         ' "logs": "7d"}, or one time. The rest is as the tenant or the cluster keeps it, 30 days by'
@@ -764,6 +1048,84 @@ _ROWS: Final = (
         metavar="TIMES",
     ),
     Option(
+        name="debounce",
+        meaning="A request waits until no other of its key came for this long. They are one"
+        ' execution, with the last arguments. {"wait": "5s", "key": "account"}: by an argument.',
+        schema=_keyed(DURATION, "wait"), read=Debounce.parse, write=_write, metavar="DURATION",
+    ),
+    Option(
+        name="max_wait", meaning="Of `debounce`: it runs at the latest this long after the first.",
+        schema=DURATION, read=read_limit, write=_duration, merge="reset", metavar="DURATION",
+    ),
+    Option(
+        name="throttle",
+        meaning="The number of requests of a key that run in any such time, `1/10m`. A request"
+        ' beyond it is answered with the latest execution. {"rate": "1/10m", "key": "account"}:'
+        " by an argument.",
+        schema=_keyed({**TEXT, "examples": ["1/10m"]}, "rate"), read=RequestThrottle.parse,
+        write=_write, metavar="RATE",
+    ),
+    Option(
+        name="singleton",
+        meaning="One execution of a key at a time takes requests: while it is `unfinished`, or"
+        " while it is `running`; then one more may wait. `on_conflict` decides about the others."
+        ' {"scope": "running", "key": "account"}: by an argument.',
+        schema=_keyed({"enum": list(SCOPES)}, "scope"), read=Singleton.parse, write=_write,
+        metavar="WORD",
+    ),
+    Option(
+        name="on_conflict",
+        meaning="Of `singleton`: `return` the execution in the way, `replace` it (which cancels"
+        " it), `cancel` the new one, or `error`.",
+        schema={"enum": list(CONFLICTS)}, read=_word(CONFLICTS), default="return",
+        merge="reset", metavar="WORD",
+    ),
+    Option(
+        name="cache_for",
+        meaning="A request with the same arguments as an execution that succeeded at most this"
+        " long ago is answered with that one. Requests during the run are answered with the run.",
+        schema=DURATION, read=read_limit, write=_duration, metavar="DURATION",
+    ),
+    Option(
+        name="cache_key",
+        meaning="Of `cache_for`: the arguments that count, as an argument's name, a dotted path or"
+        " a template; by default all.",
+        schema=_KEY, read=_key, merge="reset", metavar="KEY",
+    ),
+    Option(
+        name="cache_version",
+        meaning="Of `cache_for`: another text makes earlier results invalid.",
+        schema=text_of(NAME_CHARS_MAX), read=_text(NAME_CHARS_MAX), default="", merge="reset",
+        metavar="TEXT",
+    ),
+    Option(
+        name="labels",
+        meaning='Labels of the job, {"team": "billing"}, by which jobs are listed. They do not'
+        " choose workers: `requires` does.",
+        schema={"type": "object", "additionalProperties": TEXT}, read=_labels, write=dict,
+        default={}, metavar="JSON",
+    ),
+    Option(
+        name="requires",
+        meaning='Labels that a worker must have, {"gpu": "a100", "zone": ["eu", "us"]}: each with'
+        " one of these values.",
+        schema=_LABELS, read=read_choices, write=_write_choices, default={}, inherited=True,
+        metavar="JSON",
+    ),
+    Option(
+        name="prefer",
+        meaning="Labels of the workers that take it first; after five seconds any other may.",
+        schema=_LABELS, read=read_choices, write=_write_choices, default={}, inherited=True,
+        metavar="JSON",
+    ),
+    Option(
+        name="resources",
+        meaning='The amounts that an execution uses of the resources of its worker, {"gpu": 1,'
+        ' "memory": "4GB"}. A worker takes no more than it has.',
+        schema={"type": "object", "additionalProperties": {"type": ["number", "string"]}},
+        read=read_amounts, write=dict, default={}, inherited=True, metavar="JSON",
+    ),
+    Option(
         name="notifications",
         meaning="Messages about it: `on` is a list of dead (it has dead letters), succeeded and"
         " late (a time of its schedules is over without a success), `to` a list of addresses as"
@@ -781,15 +1143,6 @@ _ROWS: Final = (
 )  # fmt: skip
 OPTIONS: Final[Mapping[str, Option]] = {one.name: one for one in _ROWS}
 
-# Options of features that are not built yet: refused by name.
-LATER: Final[Mapping[str, str]] = {
-    "labels": "labels of jobs",
-    "requires": "choosing workers by label",
-    "resources": "limits by resource",
-    "concurrency": "limits on how many run at a time",
-    "rate": "limits on how many start in a time",
-    "cache": "keeping results",
-}
 # One of these names the kind of a job.
 CHOICES: Final = ("task", *SETTINGS, "workflow", "template")
 OF_COMMAND: Final = BESIDE

@@ -6,6 +6,7 @@ by the annotations of the function that receives it.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 import itertools
@@ -16,12 +17,17 @@ import sys
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, NoReturn, TypeGuard, cast
 
 import msgspec
 
-from daybell.core.limits import ARGS_BYTES_MAX, INTEGER_DIGITS_MAX, PAYLOAD_DEPTH_MAX
+from daybell.core.limits import (
+    ARGS_BYTES_MAX,
+    INTEGER_DIGITS_MAX,
+    LIST_VALUE_BYTES_MAX,
+    PAYLOAD_DEPTH_MAX,
+)
 from daybell.errors import InvalidArguments, PayloadError, PayloadTooLarge, shown, suggested
 
 _PATH_CHARS_MAX: Final = 120
@@ -465,6 +471,45 @@ def annotations_of(function: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
     }
 
 
+def describe(function: Callable[..., Any], *, skip: frozenset[str] = frozenset()) -> dict[str, Any]:
+    """Return the JSON Schema of a function's arguments, as an object by name.
+
+    A parameter without a usable annotation takes any value. A large schema has only the names.
+    """
+    plan = _plan(function)
+    parameters = {name: one for name, one in plan.parameters.items() if name not in skip}
+    annotations = [one.annotation for one in parameters.values()]
+    known = [one for one in annotations if _has_schema(one)]
+    schemas, components = msgspec.json.schema_components(known, ref_template="#/$defs/{name}")
+    found = iter(schemas)
+    properties: dict[str, Any] = {}
+    for (name, one), annotation in zip(parameters.items(), annotations, strict=True):
+        properties[name] = dict(next(found)) if _has_schema(annotation) else {}
+        if name not in plan.required and one.default is not inspect.Parameter.empty:
+            with contextlib.suppress(PayloadError):
+                properties[name]["default"] = decode(encode(one.default))
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": properties,
+        "required": [name for name in plan.required if name not in skip],
+        "additionalProperties": plan.extra is not None,
+    }
+    if components:
+        schema["$defs"] = components
+    if len(msgspec.json.encode(schema)) > LIST_VALUE_BYTES_MAX:
+        return {**schema, "properties": {name: {} for name in properties}, "$defs": {}}
+    return schema
+
+
+def _has_schema(annotation: Any) -> bool:
+    """Return True if a type has a JSON Schema; a model of another library has none here."""
+    try:
+        msgspec.json.schema(annotation)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return annotation is not Any
+
+
 def spread(
     function: Callable[..., Any], arguments: Mapping[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
@@ -477,6 +522,113 @@ def spread(
         needed = needed[:-1]
     args = [by_name.pop(name, plan.parameters[name].default) for name in needed]
     return [*args, *rest], by_name
+
+
+# Calls: stored arguments, decoded straight into the values of a call.
+#
+# One decoder per signature does what `decode`, `convert` and `spread` do one after the other. What
+# it refuses is left to these, which name what is wrong.
+
+
+class EncodedArgs(dict[str, Any]):
+    """Checked arguments, with the text that is stored: they are encoded once."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, given: Mapping[str, Any], text: str) -> None:
+        super().__init__(given)
+        self.text = text
+
+
+class CallReader:
+    """Reads the stored arguments of one function. The worker fills the parameters in `skip`."""
+
+    def __init__(self, function: Callable[..., Any], skip: frozenset[str]) -> None:
+        self._function = function
+        self._skip = skip
+        plan = _plan(function)
+        self._keywords = tuple(plan.parameters)[len(plan.positional) :]
+        self._positional = len(plan.positional)
+        self._filled = [place for place, name in enumerate(plan.parameters) if name in skip]
+        self._decode = _call_decoder(plan, skip)
+
+    def accepts(self, text: str) -> bool:
+        """Return True if the arguments are right; False: unknown."""
+        return self._values(text) is not None
+
+    def read(self, text: str, filled: Callable[[], Any]) -> tuple[Sequence[Any], dict[str, Any]]:
+        """Return the positional and the keyword arguments of a call."""
+        values = self._values(text)
+        if values is None:
+            return self.arrange(decode(text, what="args"), filled)
+        if self._filled:
+            values = list(values)
+            value = filled()
+            for place in self._filled:
+                values.insert(place, value)
+        if not self._keywords:
+            return values, {}
+        split = self._positional
+        return values[:split], dict(zip(self._keywords, values[split:], strict=True))
+
+    def arrange(
+        self, given: object, filled: Callable[[], Any]
+    ) -> tuple[Sequence[Any], dict[str, Any]]:
+        """Do the same with arguments that are JSON data."""
+        converted = convert(self._function, given, skip=self._skip)
+        if self._skip:
+            converted |= dict.fromkeys(self._skip, filled())
+        return spread(self._function, converted)
+
+    def _values(self, text: str) -> Sequence[Any] | None:
+        # Each level of nesting takes two brackets.
+        if self._decode is None or (len(text) > 2 * PAYLOAD_DEPTH_MAX and _is_bracketed(text)):
+            return None
+        try:
+            return msgspec.structs.astuple(self._decode(text))
+        except (ValueError, TypeError, RecursionError):
+            return None
+
+
+call_reader: Final = lru_cache(maxsize=4096)(CallReader)
+
+
+def _is_bracketed(text: str) -> bool:
+    return text.count("[") + text.count("{") > PAYLOAD_DEPTH_MAX
+
+
+def _call_decoder(plan: _Plan, skip: frozenset[str]) -> Callable[[str], msgspec.Struct] | None:
+    """Return the decoder of a signature; None: it takes any number of arguments, or an enumeration,
+    of which msgspec knows too little.
+    """
+    parameters = plan.parameters.values()
+    is_open = plan.extra is not None or plan.var_positional is not None
+    if is_open or any(_is_enum(one.annotation) for one in parameters):
+        return None
+    fields: list[tuple[str, Any, Any]] = []
+    names: dict[str, str] = {}
+    for place, (name, one) in enumerate(plan.parameters.items()):
+        if name in skip:
+            continue
+        field, annotation, default = f"a{place}", one.annotation, one.default
+        names[field] = name
+        if default is inspect.Parameter.empty:
+            fields.append((field, annotation, msgspec.NODEFAULT))
+            continue
+        elif default is None:
+            annotation = typing.Optional[annotation]  # noqa: UP045
+        fields.append((field, annotation, msgspec.field(default_factory=partial(_same, default))))
+    try:
+        struct = msgspec.defstruct(
+            "Call", fields, rename=names, forbid_unknown_fields=True, kw_only=True, gc=False
+        )
+        return msgspec.json.Decoder(struct, dec_hook=_build).decode
+    except (TypeError, ValueError):
+        return None
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 @lru_cache(maxsize=4096)

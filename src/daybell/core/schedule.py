@@ -43,8 +43,9 @@ OVERLAP = "overlap"  # the reason of a skip or a wait
 
 
 def rule_of(overlap: Overlap | None, *, is_scheduled: bool, is_dependent: bool = False) -> Overlap:
-    """Return the effective rule. By default, scheduled executions skip, those fired by dependencies
-    queue, because no other time would come for them, and others run.
+    """Return the effective rule. By default, executions fired by time skip, those fired by
+    dependencies queue, because no other time would come for them, and others run, such as those
+    fired by events, which are all different.
     """
     if overlap is not None:
         return overlap
@@ -73,9 +74,12 @@ def is_schedule_gate(gate: str | None) -> bool:
     return gate is not None and is_job_gate(gate) and "/" in gate
 
 
-def job_of_gate(gate: str) -> str:
-    """Return the job of a gate, or of its schedule."""
-    return gate.removeprefix("job:").partition("/")[0]
+DELIVERY_GATE: Final = "delivery:"
+
+
+def delivery_gate(subscription: str, about: object) -> str:
+    """Return the gate of the deliveries of outgoing events about one thing, with one slot."""
+    return f"{DELIVERY_GATE}{subscription}:{about}"
 
 
 def backfill_gate(id: object, room: int = 1) -> str:
@@ -92,7 +96,7 @@ def room_of(gate: str) -> int | None:
     """Return the slots of a gate that is created and removed on demand; None for other gates, which
     must be created.
     """
-    if is_job_gate(gate):
+    if is_job_gate(gate) or gate.startswith(DELIVERY_GATE):
         return 1
     if not is_backfill(gate):
         return None
@@ -128,6 +132,7 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
     is_declared: bool = False  # part of the job's definition
     since: Instant | None = None  # follows other jobs: the cursor instead of next_at
     own_gate: bool = False  # the overlap rule compares only its own executions
+    event: str | None = None  # the name of the events that fire it
 
 
 class Schedule(msgspec.Struct, frozen=True):
@@ -154,6 +159,7 @@ class Schedule(msgspec.Struct, frozen=True):
     # The cursor of a schedule that follows other jobs; `next_at` is None.
     since: Instant | None = None
     own_gate: bool = False  # see `NewSchedule`
+    event: str | None = None  # the name of the events that fire it
 
     @property
     def overlap_by(self) -> OverlapBy:
@@ -173,7 +179,12 @@ class Schedule(msgspec.Struct, frozen=True):
     @property
     def is_to_fire(self) -> bool:
         """True if it will fire, unless it is paused."""
-        return self.cursor is not None or self.delay is not None or self.is_reboot
+        return (
+            self.cursor is not None
+            or self.delay is not None
+            or self.is_reboot
+            or self.event is not None
+        )
 
 
 class CalendarEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -212,6 +223,7 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True):
     until: Instant | None = None  # of a missed range: its last tick
     count: int = 1  # ticks of a range
     execution: NewExecution | None = None
+    event: int | None = None  # the number of the event that fired it
 
     @property
     def ruled_out(self) -> UUID | None:
@@ -231,6 +243,7 @@ class TickRecord(msgspec.Struct, frozen=True, kw_only=True):
     until: Instant | None
     execution: UUID | None
     count: int = 1
+    event: int | None = None  # the number of the event
 
 
 class Firing(msgspec.Struct, frozen=True, kw_only=True):
@@ -447,6 +460,19 @@ class _AnyFields(msgspec.Struct, frozen=True):
 
 _read_rule: Final = msgspec.json.Decoder(_AnyFields).decode
 _ANY_START: Final = '{"after_any":'
+_EVENT_STARTS: Final = ('{"event":', '{"file":')
+
+
+def is_event(rule: str) -> bool:
+    """Return True for the rule of a schedule that events fire, given as JSON of `core.when`."""
+    return rule.startswith(_EVENT_STARTS)
+
+
+def has_times(rules: Sequence[str]) -> bool:
+    """Return True if one of these rules is not fired by events, so that executions can overlap by
+    mistake.
+    """
+    return any(not is_event(rule) for rule in rules)
 
 
 def any_jobs(rules: Sequence[str]) -> tuple[str, ...]:

@@ -19,17 +19,17 @@ from uuid import UUID
 import msgspec
 
 from daybell.core import payload
-from daybell.core.execution import LEFT_OUT, TERMINAL, Execution, Failure, State
+from daybell.core.execution import TERMINAL, Execution, Failure, State
+from daybell.core.flow import base_needs
 from daybell.core.limits import (
     COUNT_ITEMS_MAX,
-    LIST_VALUE_BYTES_MAX,
     PAGE_BYTES_MAX,
     QUERY_CHARS_MAX,
     SCAN_ITEMS_MAX,
 )
 from daybell.core.options import Keep
 from daybell.core.units import Instant, Seconds
-from daybell.errors import PayloadError, QueryError, shown
+from daybell.errors import PayloadError, QueryError, UsageError, shown
 
 # Search of executions by content: arguments, unique key, error, end.
 #
@@ -51,6 +51,7 @@ class Candidate(NamedTuple):
     worker: UUID | None = None
     job: str | None = None
     started_at: Instant | None = None
+    created_at: Instant | None = None
 
     @classmethod
     def of(cls, execution: Execution) -> Candidate:
@@ -67,6 +68,7 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str | None = None  # of the error
     ended_since: Instant | None = None
     ended_until: Instant | None = None
+    active_since: Instant | None = None  # not ended before
     workers: frozenset[UUID] | None = None  # any of them
     jobs: frozenset[str] | None = None  # any of them
     job_prefix: str = ""
@@ -86,7 +88,7 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
             "args": self.args,
             "unique_key": self.unique_key is not None,
             "error": self.error is not None or self.fingerprint is not None,
-            "finished_at": self.is_of_ended,
+            "finished_at": self.is_of_ended or self.active_since is not None,
             "worker": self.workers is not None,
             "job": self.jobs is not None or self.job_prefix,
             "started_at": self.longer_than is not None or self.shorter_than is not None,
@@ -101,6 +103,7 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
             and (self.workers is None or one.worker in self.workers)
             and (self.ended_since is None or (end is not None and end >= self.ended_since))
             and (self.ended_until is None or (end is not None and end < self.ended_until))
+            and (self.active_since is None or end is None or end >= self.active_since)
             and (self.jobs is None or one.job in self.jobs)
             and (one.job or "").startswith(self.job_prefix)
             and self._matches_duration(one)
@@ -216,14 +219,17 @@ def group_letters(
     found: Iterable[Execution], groups: dict[tuple[str, str | None, str], LetterGroup]
 ) -> None:
     """Add dead letters, newest first, to their groups."""
+    known: dict[str, tuple[Failure, str]] = {}  # many have the same error
     for one in found:
-        failure = None if one.error is None else Failure.of_kept(one.error)
+        if one.error is not None and one.error not in known:
+            kept = Failure.of_kept(one.error)
+            known[one.error] = kept, kept.fingerprint
+        failure, fingerprint = (None, None) if one.error is None else known[one.error]
         error = str(one.reason or "") if failure is None else failure.type
-        fingerprint = None if failure is None else failure.fingerprint
         ended = one.created_at if one.finished_at is None else one.finished_at
-        group = groups.setdefault(
-            (one.job, fingerprint, error),
-            LetterGroup(
+        group = groups.get((one.job, fingerprint, error))
+        if group is None:
+            group = groups[one.job, fingerprint, error] = LetterGroup(
                 job=one.job,
                 fingerprint=fingerprint,
                 error=error,
@@ -231,8 +237,7 @@ def group_letters(
                 first_seen=ended,
                 last_seen=ended,
                 execution=one.id,
-            ),
-        )
+            )
         group.count += 1
         group.first_seen = min(group.first_seen, ended)
         group.last_seen = max(group.last_seen, ended)
@@ -359,24 +364,6 @@ def bytes_of(*texts: str | None) -> int:
     )
 
 
-def is_large(text: str | None) -> bool:
-    """Return True for a value that lists leave out."""
-    return text is not None and bytes_of(text) > LIST_VALUE_BYTES_MAX
-
-
-def shorten(of: Execution) -> Execution:
-    """Leave large values out of an execution, as lists do."""
-    if not (is_large(of.args) or is_large(of.result) or is_large(of.checkpoint)):
-        return of
-    return msgspec.structs.replace(
-        of,
-        args=LEFT_OUT if is_large(of.args) else of.args,
-        result=None if is_large(of.result) else of.result,
-        checkpoint=None if is_large(of.checkpoint) else of.checkpoint,
-        truncated=True,
-    )
-
-
 def execution_bytes(of: Execution) -> int:
     """Count the bytes of an execution's values."""
     return bytes_of(of.args, of.result, of.error, of.checkpoint)
@@ -389,11 +376,47 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     text: str | None = None  # in the name or description, case-insensitive
     user_id: str | None = None
     queue: str | None = None
+    label: str | None = None  # team=billing, or team for any value
     queues: tuple[str, ...] = ()  # patterns of a scope, one of which the queue matches
     mentions: str | None = None  # a name in the definition; a superset of the dependent jobs
 
 
 ALL_JOBS: Final = JobFilter()
+
+
+class OrderBy(StrEnum):
+    """The times by which executions are sorted."""
+
+    CREATED = "created"
+    STARTED = "started"
+    ENDED = "ended"
+    DURATION = "duration"  # from the last start to the end, or until now
+
+
+ORDERS: Final = tuple(f"{sign}{by}" for by in OrderBy for sign in ("-", ""))
+
+
+class SortOrder(msgspec.Struct, frozen=True):
+    """An order of executions. Those without such a time come last."""
+
+    by: OrderBy
+    is_descending: bool = False
+
+    @classmethod
+    def parse(cls, value: object) -> SortOrder:
+        """Parse the name of a time; a minus before it means the latest or longest first."""
+        if not isinstance(value, str) or value not in ORDERS:
+            raise UsageError(f"sort {shown(value)} is not one of {', '.join(ORDERS)}", field="sort")
+        return cls(OrderBy(value.removeprefix("-")), value.startswith("-"))
+
+    def key(self, one: Candidate, now: Instant) -> float | None:
+        """Return the time of an execution."""
+        if self.by is not OrderBy.DURATION:
+            times = (one.created_at, one.started_at, one.finished_at)
+            return times[(OrderBy.CREATED, OrderBy.STARTED, OrderBy.ENDED).index(self.by)]
+        if one.started_at is None:
+            return None
+        return (now if one.finished_at is None else one.finished_at) - one.started_at
 
 
 class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -412,6 +435,13 @@ class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
     # Include nodes of workflow runs. With `parent` or `ids`, nodes are always included.
     with_nodes: bool = False
     content: Content | None = None  # compared by `scan`
+    order: SortOrder | None = None  # of a list; None: by id, newest first
+
+    @property
+    def sort_columns(self) -> frozenset[str]:
+        """The columns that a sort needs, with those of the conditions."""
+        columns = frozenset({"created_at", "started_at", "finished_at"})
+        return columns if self.content is None else columns | self.content.columns
 
     @property
     def shows_nodes(self) -> bool:
@@ -422,13 +452,13 @@ class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
         """Return the conditions that indexes answer: at the start of a search, or with the ids that
         it found, at its end.
         """
-        if self.content is None:
+        if self.content is None and self.order is None:
             return self
         states = self.states
-        if self.content.is_of_ended:
+        if self.content is not None and self.content.is_of_ended:
             states = TERMINAL if states is None else states & TERMINAL
         chosen = self.ids if ids is None else frozenset(ids)
-        return msgspec.structs.replace(self, content=None, states=states, ids=chosen)
+        return msgspec.structs.replace(self, content=None, order=None, states=states, ids=chosen)
 
 
 class Found(NamedTuple):
@@ -544,6 +574,21 @@ class Backlog(msgspec.Struct, frozen=True, kw_only=True):
     needs: str
     due: Total
     oldest_run_at: Instant
+
+
+def join_backlogs(backlogs: Iterable[Backlog]) -> list[Backlog]:
+    """Join those of executions with and without limits that need the same of a worker."""
+    found: dict[str, list[Backlog]] = {}
+    for one in backlogs:
+        found.setdefault(base_needs(one.needs), []).append(one)
+    return [
+        Backlog(
+            needs=needs,
+            due=total_of(one.due for one in some),
+            oldest_run_at=min(one.oldest_run_at for one in some),
+        )
+        for needs, some in sorted(found.items())
+    ]
 
 
 class Activity(msgspec.Struct, frozen=True, kw_only=True):
@@ -701,10 +746,18 @@ class SweepKind(StrEnum):
     ADVANCE = "advance"  # continue runs whose process is gone, or that waited for a quota
     ADMIT = "admit"  # admit due executions at gates with room
     RECOUNT = "recount"  # correct the counts of gates
+    FOLD = "fold"  # add what has ended to the statistics
     RETAIN = "retain"  # remove old rows, create storage for the next days
 
 
 SWEEPS: Final = tuple(SweepKind)
+
+
+class Folded(NamedTuple):
+    """The state of the statistics and the outbox after a fold of ends."""
+
+    has_more: bool = False  # there may be more ends
+    is_told: bool = False  # there are subscriptions, or outgoing events
 
 
 class Swept(msgspec.Struct, frozen=True, kw_only=True):
@@ -715,11 +768,13 @@ class Swept(msgspec.Struct, frozen=True, kw_only=True):
     advanced: int = 0  # runs
     admitted: int = 0
     miscounts: tuple[Miscount, ...] = ()
+    folded: Folded = Folded()
     removed: Removed = Removed()
 
     def is_full(self, limit: int) -> bool:
-        """True if a bounded sweep reached its limit."""
-        return max(self.expired, self.rearmed, self.advanced, self.admitted) >= limit
+        """True if a bounded sweep has more to do."""
+        most = max(self.expired, self.rearmed, self.advanced, self.admitted)
+        return self.folded.has_more or most >= limit
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from daybell.core.execution import Claimed
+from daybell.core.placement import Site, split_needs
 from daybell.core.units import Instant, Seconds
 
 LEASE_SECONDS: Final[Seconds] = 15.0  # a worker that is silent for this long counts as dead
@@ -36,6 +37,7 @@ class NewWorker(msgspec.Struct, frozen=True, kw_only=True):
     queues: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ("task",)
     labels: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    resources: dict[str, float] = msgspec.field(default_factory=dict[str, float])
     capacity: int = 1
     # The queue of each task of its code, by name. None: not published.
     tasks: dict[str, str] | None = None
@@ -53,6 +55,7 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     queues: tuple[str, ...]
     kinds: tuple[str, ...]
     labels: dict[str, str]
+    resources: dict[str, float]
     capacity: int
     state: WorkerState
     started_at: Instant
@@ -71,6 +74,12 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     queues: tuple[str, ...]
     kinds: tuple[str, ...]
     tasks: dict[str, str] | None
+    site: Site = Site()
+
+    def meets(self, needs: str) -> bool:
+        """Return True if such a worker runs jobs with these needs."""
+        capability, demands = split_needs(needs)
+        return capability in self.kinds and not self.site.lacks(demands)
 
     def has(self, lacking: str, *, queue: str) -> bool:
         """Return True if such a worker has the capability that another worker of the queue lacks: a

@@ -75,11 +75,16 @@ class Alerts:
         for incident in work.incidents:
             incidents.setdefault((incident.tenant, incident.rule), []).append(incident)
         rounds: dict[str, TenantFacts] = {}
-        for rule in rules:
+        failed = set[str]()  # tenants
+        # Heartbeats come last: they report that all others were evaluated.
+        for rule in sorted(rules, key=_is_heartbeat):
             if rule.tenant not in rounds:
                 rounds[rule.tenant] = TenantFacts(self._store, rule.tenant, work, self._learnt)
             own = incidents.pop((rule.tenant, rule.name), [])
-            await self._evaluate(rule, rounds[rule.tenant], own, work.now)
+            if _is_heartbeat(rule) and rule.tenant in failed:
+                continue
+            if not await self._evaluate(rule, rounds[rule.tenant], own, work.now):
+                failed.add(rule.tenant)
         for orphans in incidents.values():
             for incident in orphans:
                 await self._store.admin.move_incident(incident.tenant, close_silently(incident))
@@ -87,19 +92,22 @@ class Alerts:
 
     async def _evaluate(
         self, stored: StoredRule, round_: TenantFacts, incidents: list[Incident], now: Instant
-    ) -> None:
-        """Evaluate a rule. One that fails does not keep the others from being evaluated."""
+    ) -> bool:
+        """Evaluate a rule. One that fails does not keep the others from being evaluated; return
+        False for it.
+        """
         try:
             found, checked = await self._find(stored, round_, [one.subject for one in incidents])
         except Unavailable:
             raise
         except DaybellError as error:
             logger.warning("alert rule %s of tenant %s: %s", stored.name, stored.tenant, error)
-            return
+            return False
         new = [one for one in found if not self._is_recorded(stored, one)]
         moves = decide(stored, new, incidents, now=now, checked=checked, mint=self._mint)
         for move, _ in zip(moves, range(MOVES_MAX), strict=False):
             await self._move(stored, move)
+        return True
 
     async def _move(self, stored: StoredRule, move: IncidentMove) -> None:
         try:
@@ -128,6 +136,10 @@ class Alerts:
                 self._cursors[key] = cursor
             return found, checked
         return await _READERS[on](round_, rule, known)
+
+
+def _is_heartbeat(stored: StoredRule) -> bool:
+    return stored.rule.on is AlertCondition.HEARTBEAT
 
 
 class TenantFacts:
@@ -271,6 +283,9 @@ class TenantFacts:
         health = await self._once("health", self._store.health)
         checks: Collection[Check] = health.checks
         return findings.store_health(checks), None
+
+    async def heartbeat(self, rule: AlertRule, known: Collection[str]) -> Facts:
+        return [findings.Finding("alerting", "All rules are evaluated.")], None
 
     # Conditions about statistics.
 
@@ -419,4 +434,5 @@ _READERS: Final[
     AlertCondition.LOST_WORKERS: TenantFacts.lost_workers,
     AlertCondition.STORE_HEALTH: TenantFacts.store_health,
     AlertCondition.SUCCEEDED: TenantFacts.successes,
+    AlertCondition.HEARTBEAT: TenantFacts.heartbeat,
 }

@@ -14,9 +14,11 @@ import msgspec
 
 from daybell.core.event import NewStep, Step, StepKind, check_step
 from daybell.core.execution import MASKED_CHARS_MAX, Claimed, NewLogPart, join_lines, line_text
+from daybell.core.flow import LimitPause
 from daybell.core.limits import (
     LOG_CHARS_MAX,
     LOG_LINE_CHARS_MAX,
+    PAGE_ITEMS_MAX,
     PROGRESS_MESSAGE_CHARS_MAX,
     RECORD_BATCH_MAX,
 )
@@ -26,7 +28,7 @@ from daybell.core.units import Instant, Seconds
 from daybell.core.worker import Report
 from daybell.core.workflow.run import Plan
 from daybell.engine.loop import BACKOFF_MAX_SECONDS, BACKOFF_MIN_SECONDS, Clock
-from daybell.errors import RetryLater, Unavailable, UsageError
+from daybell.errors import DaybellError, RetryLater, Unavailable, UsageError
 from daybell.store.protocol import Store, TaskTransaction
 
 # The interface between the engine and the handlers of jobs.
@@ -164,9 +166,7 @@ class Recorder:
                 await self._write(self._on_its_way)
         except BaseException as error:  # the event loop ends, or the store fails
             left, self._waiting = [*self._on_its_way, *self._waiting], []
-            for _, answer in left:
-                if not answer.done():
-                    answer.set_exception(error)
+            self._fail(left, error)
             if not isinstance(error, Exception):
                 raise
         finally:
@@ -197,9 +197,7 @@ class Recorder:
             return
         except Exception as error:
             if len(group) == 1:
-                _, answer = group[0]
-                if not answer.done():
-                    answer.set_exception(error)
+                self._fail(group, error)
                 return
             middle = len(group) // 2
             await self._write(group[:middle])
@@ -213,6 +211,15 @@ class Recorder:
         for (_, answer), found in zip(group, answers, strict=True):
             if not answer.done():
                 answer.set_result(found)
+
+    @staticmethod
+    def _fail(group: list[PendingSteps], error: BaseException) -> None:
+        for _, answer in group:
+            if not answer.done():
+                answer.set_exception(error)
+                # Its caller may be gone, cancelled a second time as the event loop ends. Then
+                # asyncio would log an error of its own.
+                answer.exception()
 
     async def _patiently(self, what: str, work: Callable[[], Awaitable[T]]) -> T:
         """Retry while the store is away, until the lease is lost. Repeating a write is safe."""
@@ -266,6 +273,7 @@ class Attempt(msgspec.Struct, eq=False):
     proven_at: Seconds | None = None  # of a suspect: the end of its probation
     stop: Stop | None = None
     task: asyncio.Task[None] | None = None
+    pauses: list[LimitPause] | None = None  # of limits, which the store has not been told yet
     timer: asyncio.TimerHandle | None = None  # of its timeout; after a stop, of the grace period
     progress: float | None = None
     note: str | None = None
@@ -284,6 +292,7 @@ class Attempt(msgspec.Struct, eq=False):
     durable: Any = None  # `runners.python.DurableState`
     masks: ExecutionMask | None = None  # created with the first output or secret
     is_reported: bool = False  # withheld output was logged
+    devices: dict[str, list[int]] | None = None  # the numbers of its devices, by resource
 
     @property
     def fence(self) -> Fence:
@@ -311,6 +320,7 @@ class Attempt(msgspec.Struct, eq=False):
         progress: float | None = None,
         note: str | None = None,
         checkpoint: str | None = None,
+        pause: LimitPause | None = None,
     ) -> None:
         """Set its progress. Written later in batches; callable from any thread."""
         if progress is not None:
@@ -320,6 +330,11 @@ class Attempt(msgspec.Struct, eq=False):
             self.note = masked[:PROGRESS_MESSAGE_CHARS_MAX]
         if checkpoint is not None:
             self.checkpoint = self.mask_json(checkpoint)
+        if pause is not None:
+            self.pauses = [*(self.pauses or ()), pause]
+            if self.task is not None:
+                self.task.get_loop().call_soon_threadsafe(self.host.pause_soon, self)
+            return
         self.has_news = True
 
     def say(self, level: str, source: str, message: str, *, length: int | None = None) -> None:
@@ -555,6 +570,37 @@ class AttemptLedger:
         return steps
 
 
+class TraceReader:
+    """Reads the contexts of traces; attempts that start together share a statement."""
+
+    def __init__(self, store: Store, tenant: str) -> None:
+        self._store = store
+        self._tenant = tenant
+        self._wanted: set[UUID] = set()
+        self._reading: asyncio.Future[dict[UUID, str]] | None = None
+
+    async def read(self, claimed: Claimed) -> str | None:
+        """Return the context of an execution: its own, or that of the run that it is a node of, or
+        of the task that enqueued it.
+        """
+        self._wanted.add(claimed.id)
+        if claimed.parent is not None:
+            self._wanted.add(claimed.parent)
+        if self._reading is None:
+            self._reading = asyncio.ensure_future(self._read())
+        found = await asyncio.shield(self._reading)
+        of_parent = None if claimed.parent is None else found.get(claimed.parent)
+        return found.get(claimed.id) or of_parent
+
+    async def _read(self) -> dict[UUID, str]:
+        ids, self._wanted, self._reading = list(self._wanted), set(), None
+        found: dict[UUID, str] = {}
+        for start in range(0, len(ids), PAGE_ITEMS_MAX):
+            some = ids[start : start + PAGE_ITEMS_MAX]
+            found |= await self._store.queue.read_traces(self._tenant, some)
+        return found
+
+
 class AttemptLog(msgspec.Struct, eq=False):
     """The unwritten log of an attempt. Threads may add to it."""
 
@@ -590,13 +636,40 @@ class AttemptHost:
         settings: Callable[[], Masks] = lambda: NO_MASKS,
         recorder: Recorder | None = None,
         expand: Callable[[Claimed, Plan], Awaitable[bool]] | None = None,
+        read_trace: Callable[[Claimed], Awaitable[str | None]] | None = None,
+        pause: Callable[[Claimed, LimitPause], Awaitable[bool]] | None = None,
     ) -> None:
+        self.read_trace = read_trace
         self.begin = begin
         self.clock = clock
         self.expand = expand or _refuse_expansion
         self.recorder = recorder
         self.settings = settings
         self._mask = mask
+        self._pause = pause
+        self._pausing = set[asyncio.Task[None]]()
+
+    def pause_soon(self, run: Attempt) -> None:
+        """Pause the limits that a running task has asked to pause."""
+        task = asyncio.get_running_loop().create_task(self.pause_limits(run))
+        self._pausing.add(task)
+        task.add_done_callback(self._pausing.discard)
+
+    async def pause_limits(self, run: Attempt) -> None:
+        """Pause the limits that an attempt has named, while it has them. To do it twice does no
+        harm. A pause that fails is logged: the task goes on.
+        """
+        pauses = tuple(run.pauses or ())
+        for pause in pauses:
+            try:
+                if self._pause is None or not await self._pause(run.claimed, pause):
+                    logger.warning(
+                        "%s asked to pause limit %r, which it does not have",
+                        run.claimed.job, pause.name,
+                    )  # fmt: skip
+            except DaybellError as error:
+                logger.warning("limit %r could not be paused: %s", pause.name, error)
+        run.pauses = [one for one in run.pauses or () if one not in pauses] or None
 
     def mask(self, text: str, *, is_cut: bool = False) -> str:
         """Apply the app's masks to a text.

@@ -5,17 +5,27 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from daybell.core.execution import Claimed
 from daybell.core.limits import CLAIM_BATCH_MAX, check_name
 from daybell.core.options import DEFAULT_QUEUE
+from daybell.core.placement import (
+    ClaimPlan,
+    DemandingLane,
+    Site,
+    assign_devices,
+    plan_claims,
+    split_needs,
+    sum_used,
+)
 from daybell.core.units import Instant, Seconds
 from daybell.core.worker import Offer
+from daybell.engine.attempt import Attempt
 from daybell.engine.events import Events, Started
 from daybell.engine.execute import Executor, Suspects, is_suspect
 from daybell.engine.lease import Leases
@@ -165,6 +175,84 @@ class Queues:
         return order
 
 
+# The claims of a worker: of work without resources, then of each lane with demands that fits.
+
+
+class Placement:
+    """Plans the claims of a worker by its labels and resources, and gives devices to executions."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        tenant: str,
+        site: Site,
+        kinds: Sequence[str],
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._tenant = tenant
+        self._site = site
+        self._kinds = tuple(kinds)
+        self._clock = clock
+        self._lanes: list[DemandingLane] = []
+        # A worker without labels and resources can only take what others have left.
+        self._has_any = bool(site.labels or site.resources)
+        self._looked_at = -inf if self._has_any else clock.monotonic()
+        self._devices: dict[UUID, dict[str, list[int]]] = {}
+
+    async def look(self, queues: Sequence[str]) -> None:
+        """Learn the lanes with demands, and how long their work is due, from time to time."""
+        now = self._clock.monotonic()
+        is_used = self._has_any or self._lanes
+        if now - self._looked_at < (DEMANDS_FRESH_SECONDS if is_used else DEMANDS_POLL_SECONDS):
+            return
+        self._looked_at = now
+        self._lanes = await self._store.catalog.list_demands(self._tenant, queues)
+
+    def plan(self, queues: Sequence[str], held: Iterable[Claimed]) -> list[ClaimPlan]:
+        """Return the next claims, while the worker holds these executions."""
+        if not self._lanes:
+            return [ClaimPlan(queues, self._kinds)]
+        used = sum_used(one.demands for one in held if one.demands)
+        return plan_claims(self._site, self._kinds, queues, self._lanes, used=used)
+
+    def update(
+        self, plan: ClaimPlan, queues: Sequence[str], held: Iterable[Claimed]
+    ) -> ClaimPlan | None:
+        """Return a plan as it is after the claims before it; None: nothing fits any more."""
+        if plan.most == inf:
+            return plan
+        plans = self.plan(queues, held)[1:]
+        same = (one for one in plans if (one.queues, one.needs) == (plan.queues, plan.needs))
+        return next(same, None)
+
+    def place(self, claimed: Claimed, running: Iterable[Claimed]) -> dict[str, list[int]]:
+        """Return the numbers of the devices of an execution that starts."""
+        here = {one.id for one in running}
+        self._devices = {id: own for id, own in self._devices.items() if id in here}
+        demands = split_needs(claimed.demands)[1]
+        found = assign_devices(self._site, demands, self._devices.values())
+        if found:
+            self._devices[claimed.id] = found
+        return found
+
+    @property
+    def has_demands(self) -> bool:
+        """True if there are lanes with demands."""
+        return bool(self._lanes)
+
+
+class SentClaim(NamedTuple):
+    """A claim that was sent."""
+
+    lease: UUID
+    limit: int
+    plan: ClaimPlan
+
+
+DEMANDS_FRESH_SECONDS: Final = 1.0
+DEMANDS_POLL_SECONDS: Final = 15.0  # of a worker that is not concerned
 POLL_SECONDS: Final = 1.0
 # The wait for a tenant at its quota, as ends elsewhere send no notification. It doubles with each
 # try, because a claim briefly blocks other workers of the tenant.
@@ -172,7 +260,7 @@ LIMITED_SECONDS: Final = 0.1
 LIMITED_SECONDS_MAX: Final = 1.0
 CLAIM_MAX: Final = min(500, CLAIM_BATCH_MAX)  # larger claims gain nothing and take longer
 AHEAD_MAX: Final = 2 * CLAIM_MAX
-STRANDED_SECONDS: Final = 1.0  # without a start, until buffered executions are returned
+STRANDED_SECONDS: Final = 1.0  # since the last claim, until buffered executions are returned
 RATE_SMOOTHING: Final = 0.3
 CLAIM_SECONDS_MAX: Final = 0.1  # limit of the claim duration that the buffer compensates
 
@@ -188,7 +276,7 @@ class Dispatcher:
         tenant: str,
         worker: UUID,
         queues: Queues,
-        kinds: Sequence[str],
+        placement: Placement,
         concurrency: int,
         leases: Leases,
         clock: Clock,
@@ -196,6 +284,7 @@ class Dispatcher:
         events: Events,
         elsewhere: TaskRouting,
         ahead: Seconds = 0.0,
+        poll: Seconds = POLL_SECONDS,
         wake: Callable[[], None],  # the loop around `tick`
         room: Callable[[], int],  # the number of ends that can still wait for their report
         give_back: Callable[[Claimed, Seconds], None],  # returns an unstarted execution
@@ -206,9 +295,10 @@ class Dispatcher:
         self._tenant = tenant
         self._worker = worker
         self._queues = queues
-        self._kinds = tuple(kinds)
+        self._placement = placement
         self._concurrency = concurrency
         self._ahead_seconds = ahead
+        self._poll = poll
         self._leases = leases
         self._clock = clock
         self._mint = mint
@@ -216,16 +306,17 @@ class Dispatcher:
         self._elsewhere = elsewhere
         self._buffer: deque[Claimed] = deque()
         self._suspects = Suspects(executor, clock)
-        self._asked: tuple[UUID, int] | None = None  # a claim without an answer: lease and limit
+        self._asked: SentClaim | None = None  # a claim without an answer
         self._started = 0
         self._rate = 0.0  # starts a second, smoothed
         self._rated_at = clock.monotonic()
         self._claim_seconds = 0.01
         self._is_filling = False  # `_fill` is scheduled
+        self._has_limited = False  # the last claim took executions that hold limits
         self._is_dry = False  # the last claim found less than its limit
         self._is_held_up = False  # by ends that wait to be written
         self._limited_seconds = LIMITED_SECONDS  # the next wait for a quota
-        self._moved_at = clock.monotonic()  # the last start
+        self._filled_at = clock.monotonic()  # the last claim that found anything
         self.is_open = True
         self._wake = wake
         self._room = room
@@ -237,27 +328,53 @@ class Dispatcher:
         is_repeated = self._asked is not None
         if not is_repeated and (pause := self._elsewhere.pause) > 0:
             return pause
-        asking = self._ask()
-        if asking is None:
-            if self._is_held_up:
-                self._is_dry = False  # the wake-up remains valid until there is room
-            return None
-        lease, limit = asking
+        queues = self._queues.names
+        if is_repeated:
+            assert self._asked is not None
+            plans = [self._asked.plan]
+        else:
+            await self._placement.look(queues)
+            plans = self._placement.plan(queues, self._held())
+        wait: Seconds | None = None
+        is_dry = True
+        for planned in plans:
+            plan = planned if is_repeated else self._placement.update(planned, queues, self._held())
+            if plan is None:
+                continue
+            asking = self._ask(plan)
+            if asking is None:
+                if self._is_held_up:
+                    self._is_dry = False  # the wake-up remains valid until there is room
+                return wait
+            seconds = await self._claim(asking, is_repeated=is_repeated)
+            wait = seconds if wait is None else min(wait, seconds)
+            is_dry = is_dry and self._is_dry
+        self._is_dry = is_dry
+        return wait
+
+    async def _claim(self, asked: SentClaim, *, is_repeated: bool) -> Seconds:
+        """Claim, start what there is, and return the time until the next claim."""
+        lease, limit, plan = asked
         sent = self._clock.monotonic()
         claim = await self._store.queue.claim(
             self._tenant,
             worker=self._worker,
             lease=lease,
-            queues=self._queues.order(),
+            queues=self._queues.order() if plan.most == inf else plan.queues,
             limit=limit,
-            kinds=self._kinds,
+            kinds=plan.needs,
         )
         self._asked = None
         self._learn(self._clock.monotonic() - sent)
         self._clock.correct(claim.now, sent)
         self._leases.answer(lease, len(claim.executions))
-        self._buffer.extend(claim.executions)
+        if claim.executions:
+            self._filled_at = self._clock.monotonic()
+            self._buffer.extend(claim.executions)
+        self._has_limited = any(one.is_limited for one in claim.executions)
         self._start()
+        if self._has_limited and self._buffer:
+            self._return_limited()
         # The answer to a repeated claim is old and does not tell what is due now.
         is_short = not is_repeated and len(claim.executions) < limit
         self._is_dry = is_short and not claim.is_limited
@@ -268,17 +385,23 @@ class Dispatcher:
         if claim.is_limited:
             return self._wait_for_quota()
         if claim.next_due is None:
-            return POLL_SECONDS
+            return self._poll
         patience = max(self._suspects.patience, self._elsewhere.patience(claim.next_due))
         seconds = max(0.0, claim.next_due - claim.now) + patience
-        return min(POLL_SECONDS, seconds)
+        return min(self._poll, seconds)
+
+    def _held(self) -> Iterator[Claimed]:
+        """Yield the executions that this worker holds."""
+        yield from (run.claimed for run in self._executor)
+        yield from self._buffer
+        yield from self._suspects
 
     def _wait_for_quota(self) -> Seconds:
         seconds = self._limited_seconds
         self._limited_seconds = min(2 * seconds, LIMITED_SECONDS_MAX)
         return seconds
 
-    def _ask(self) -> tuple[UUID, int] | None:
+    def _ask(self, plan: ClaimPlan) -> SentClaim | None:
         """Return the claim to make: the one without an answer, or a new one if there is room.
 
         A claim without an answer does not wait for a free slot: no other worker sees its
@@ -289,7 +412,7 @@ class Dispatcher:
         if self._asked is None and (limit := self._claim_size()) > 0:
             lease = self._mint()
             if self._leases.ask(lease):
-                self._asked = lease, limit
+                self._asked = SentClaim(lease, int(min(limit, plan.most)), plan)
         return self._asked
 
     def fill(self) -> None:
@@ -311,8 +434,8 @@ class Dispatcher:
         """
         self._is_filling = False
         self._start()
-        if not self._is_dry and self._claim_size() > 0:
-            self._wake()
+        if (self._placement.has_demands or not self._is_dry) and self._claim_size() > 0:
+            self._wake()  # an end may have freed resources
 
     def _start(self) -> None:
         if not self.is_open:
@@ -325,8 +448,6 @@ class Dispatcher:
             self._lose()  # the process stood still before it read the answer
             return
         slots -= self._start_suspects(slots)
-        if self._buffer and slots > 0:
-            self._moved_at = now
         is_followed = self._events.is_followed
         start, take = self._executor.start, self._buffer.popleft
         while self._buffer and slots > 0:
@@ -340,8 +461,17 @@ class Dispatcher:
             self._started += 1
             if is_followed:
                 self._events.emit(Started, claimed, is_plain=True)
-            start(claimed)
+            self._place(start(claimed))
         self._start_suspects(slots)  # including those of this claim
+
+    def _return_limited(self) -> None:
+        """Return executions that hold limits and have no slot here."""
+        kept = [one for one in self._buffer if not one.is_limited]
+        for claimed in self._buffer:
+            if claimed.is_limited:
+                self._give_back(claimed, 0.0)
+        self._buffer.clear()
+        self._buffer.extend(kept)
 
     def _start_suspects(self, slots: int) -> int:
         """Start suspects that need not wait for others; return their number."""
@@ -349,8 +479,14 @@ class Dispatcher:
         while count < slots and (claimed := self._suspects.next()) is not None:
             count += 1
             self._events.emit(Started, claimed, is_plain=True)
-            self._executor.start(claimed)
+            self._place(self._executor.start(claimed))
         return count
+
+    def _place(self, run: Attempt) -> None:
+        """Give devices to an attempt that starts."""
+        if run.claimed.demands:
+            running = (one.claimed for one in self._executor)
+            run.devices = self._placement.place(run.claimed, running)
 
     def close(self) -> list[Claimed]:
         """Stop claiming, and return the executions that have not started."""
@@ -362,16 +498,17 @@ class Dispatcher:
     @property
     def unanswered(self) -> list[UUID]:
         """The lease of a claim without an answer, if there is one."""
-        return [] if self._asked is None else [self._asked[0]]
+        return [] if self._asked is None else [self._asked.lease]
 
     def _return_stranded(self) -> None:
         """Return executions that were claimed ahead and wait behind slow ones: other workers may be
-        idle.
+        idle. A buffer lasts for two claims; a start now and then does not make it last longer.
         """
         for claimed, delay in self._suspects.take_stranded():
             self._give_back(claimed, delay)
         now = self._clock.monotonic()
-        if not self._buffer or now - self._moved_at < STRANDED_SECONDS:
+        patience = max(STRANDED_SECONDS, 2 * self._ahead_seconds)
+        if not self._buffer or now - self._filled_at < patience:
             return
         for claimed in self._buffer:
             self._give_back(claimed, 0.0)
@@ -391,8 +528,10 @@ class Dispatcher:
     def _ahead(self) -> int:
         """Return how many will start during the next two claims, beyond the free slots.
 
-        Ahead of few slots it buffers nothing.
+        Ahead of few slots it buffers nothing, and nothing that holds limits: others wait for them.
         """
+        if self._has_limited:
+            return 0
         seconds = max(min(self._claim_seconds, CLAIM_SECONDS_MAX) * 2, self._ahead_seconds)
         starting = int(self._rate * seconds)
         return 0 if starting < self._concurrency / 4 else min(starting, AHEAD_MAX)

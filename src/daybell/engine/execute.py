@@ -6,8 +6,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
+import types
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Iterator
 from contextlib import suppress
+from contextvars import Context, copy_context
 from functools import partial
 from math import inf
 from typing import Any, Final, TypeAlias, TypeVar
@@ -17,9 +20,11 @@ from zlib import crc32
 import msgspec
 
 from daybell.core import lifecycle
-from daybell.core.execution import Claimed, DescribedError, ExecutionDetail, Failure, Outcome
+from daybell.core.execution import Claimed, DescribedError, ExecutionDetail, Failure, Outcome, State
+from daybell.core.flow import LimitPause
 from daybell.core.lifecycle import SUSPECT_CRASHES, Transition
 from daybell.core.limits import PROGRESS_MESSAGE_CHARS_MAX
+from daybell.core.monitoring import observers
 from daybell.core.retry import Retry, read_retry_time
 from daybell.core.units import Seconds
 from daybell.engine.attempt import (
@@ -47,6 +52,7 @@ Route: TypeAlias = Callable[[Claimed, str], Awaitable[Seconds | None]]
 UNKNOWN_JOB_SECONDS_MAX: Final = 60.0
 COMMIT_SECONDS: Final = 1.0  # until an uncommitted attempt runs again
 SUSPECT_SECONDS: Final = 1.0  # until a returned suspect can be claimed
+SUSPENDING_MAX: Final = 10_000  # jobs that are remembered; then it starts over
 PROVEN_SECONDS: Final = 0.01  # after its probation, until others start: timers are coarse
 
 
@@ -201,6 +207,11 @@ class Executor:
         self.held_until: Seconds = inf  # end of the lease, monotonic; set by the heartbeat
         self.hands_back = False  # abandoned attempts are returned when the store is back
         self._runs: dict[Attempt, None] = {}  # in the order of starts
+        self._unstarted: deque[Attempt] = (
+            deque()
+        )  # of those: for a task that runs one after another
+        self._has_starter = False
+        self._suspending: set[str] = set()  # jobs of which an attempt had to wait
         self._detached: dict[Attempt, None] = {}  # running without a lease
         self._is_idle = asyncio.Event()
 
@@ -219,13 +230,47 @@ class Executor:
             if is_suspect(run.claimed) and (run.proven_at is None or now < run.proven_at)
         ]
 
-    def start(self, claimed: Claimed) -> None:
+    def start(self, claimed: Claimed) -> Attempt:
         """Start an attempt in the next turn of the event loop."""
         run = Attempt(claimed, self._host)
         self._runs[run] = None
-        # An explicit name saves a fifth of the cost: asyncio would format "Task-12345".
-        loop = asyncio.get_running_loop()
-        run.task = asyncio.Task(self._execute(run), loop=loop, name=claimed.job)
+        if claimed.job in self._suspending:
+            # An explicit name saves a fifth of the cost: asyncio would format "Task-12345".
+            loop = asyncio.get_running_loop()
+            run.task = asyncio.Task(self._execute(run), loop=loop, name=claimed.job)
+            return run
+        self._unstarted.append(run)
+        if not self._has_starter:
+            self._start_unstarted()
+        return run
+
+    def _start_unstarted(self) -> None:
+        self._has_starter = bool(self._unstarted)
+        if self._has_starter:
+            asyncio.Task(self._run_unstarted(), loop=asyncio.get_running_loop(), name="start")
+
+    async def _run_unstarted(self) -> None:
+        """Run attempts one after another, up to the first that suspends: this is its task from then
+        on. A task for each would cost more than all other work of the worker on a short attempt.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        # Runs when this task has ended or suspended.
+        asyncio.get_running_loop().call_soon(self._start_unstarted)
+        while self._unstarted and not task.cancelling():  # by the task function before
+            run = self._unstarted.popleft()
+            run.task = task
+            task.set_name(run.claimed.job)
+            context, work = copy_context(), self._execute(run)
+            try:
+                waiting = context.run(work.send, None)
+            except StopIteration:
+                continue
+            if len(self._suspending) >= SUSPENDING_MAX:
+                self._suspending.clear()
+            self._suspending.add(run.claimed.job)
+            await _resume(work, context, waiting)
+            return
 
     def stop(self, fences: Collection[Fence], why: Stop) -> int:
         """Stop running attempts, and return the number of newly stopped ones.
@@ -323,6 +368,8 @@ class Executor:
             # `_perform` classifies the errors of tasks: this is an error of the worker.
             move = self._internal_error(run, error)
         run.is_over = True
+        if run.pauses is not None:
+            await _await_despite_cancellation(self._host.pause_limits(run))
         if run.transaction is not None:
             await _await_despite_cancellation(run.undo())
         self._conclude(run, move)
@@ -360,7 +407,8 @@ class Executor:
             raise asyncio.CancelledError
         if probation is None:
             return lifecycle.after_release(run.claimed, delay=SUSPECT_SECONDS)
-        run.proven_at = self._clock.monotonic() + probation
+        run.started = self._clock.monotonic()  # not before: rates count from here
+        run.proven_at = run.started + probation
         asyncio.get_running_loop().call_later(probation + PROVEN_SECONDS, self._freed)
         return None
 
@@ -375,7 +423,10 @@ class Executor:
             is_suspected = run.claimed.crashes >= lifecycle.SUSPECT_CRASHES
             if is_suspected and (back := await self._record_suspect(run)):
                 return back
-            result = await handler.run(run)
+            if observers.active:
+                result = await self._run_observed(run, handler)
+            else:
+                result = await handler.run(run)
             if result is not None:
                 result = run.mask_json(result)
         except BaseException as error:  # SystemExit, too: a task does not end its worker
@@ -389,6 +440,15 @@ class Executor:
         )
         return move if run.transaction is None else await self._commit(run, move)
 
+    async def _run_observed(self, run: Attempt, handler: Handler) -> str | None:
+        read = self._host.read_trace
+        try:
+            trace = None if read is None else await read(run.claimed)
+        except Unavailable:
+            trace = None
+        with observers.running(run.claimed, trace, run.mask):
+            return await handler.run(run)
+
     async def _classify_error(self, run: Attempt, error: BaseException) -> Transition | None:
         """Decide after an error, by the first row that matches:
 
@@ -399,7 +459,11 @@ class Executor:
         - any other error: failed.
         """
         if isinstance(error, RetryLater):
-            return self._outcomes.after_retry_later(run, error)
+            move = self._outcomes.after_retry_later(run, error)
+            if error.limit is not None and move.target is State.SCHEDULED:
+                delay = move.delay if move.at is None else max(0.0, move.at - self._clock.now())
+                run.report(pause=LimitPause(error.limit, delay or 0.0))
+            return move
         if run.stop is None and isinstance(error, Suspended):
             return self._outcomes.after_suspension(run, error)
         back = None
@@ -476,10 +540,30 @@ class Executor:
             return  # it was abandoned
         if move is not None and (run.stop is not Stop.ABANDON or self.hands_back):
             self._finish(run.claimed, move, run)
+            if observers.active:
+                observers.note_end(run.claimed, move.target, move.outcome)
         if not is_detached:
             self._freed()
         if not self._runs:
             self._is_idle.set()
+
+
+@types.coroutine
+def _resume(
+    work: Coroutine[Any, Any, None], context: Context, waiting: Any
+) -> Generator[Any, Any, None]:
+    """Go on with a coroutine that has suspended, in its own context."""
+    while True:
+        try:
+            value = yield waiting
+        except BaseException as error:
+            step = partial(work.throw, error)
+        else:
+            step = partial(work.send, value)
+        try:
+            waiting = context.run(step)
+        except StopIteration:
+            return
 
 
 async def _await_despite_cancellation(work: Coroutine[Any, Any, T]) -> T:
@@ -552,6 +636,9 @@ class Suspects:
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    def __iter__(self) -> Iterator[Claimed]:
+        return (claimed for claimed, _ in self._waiting.values())
 
     def add(self, claimed: Claimed) -> Seconds | None:
         """Add a suspect; if too many wait, return the delay for returning it instead."""

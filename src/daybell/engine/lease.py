@@ -343,15 +343,18 @@ def make_pacemaker(
     *,
     lease: Seconds,
     tenant: str,
+    make: Callable[[], Store] | None = None,
     wrap: Callable[[Store], Store] | None = None,
 ) -> Pacemaker | None:
-    """Make the pacemaker of a worker; None for a store in memory. `wrap` meters its store."""
+    """Make the pacemaker of a worker; None for a store in memory. `make` makes its store, if that
+    does not follow from the URL; `wrap` meters it.
+    """
     if url.startswith("memory:"):
         return None
     # Renewals are short statements; the smallest pool has two connections for these.
 
     def make_store() -> Store:
-        store = store_for(url, lease=lease, pool_size=POOL_SIZE_LEAST)
+        store = make() if make else store_for(url, lease=lease, pool_size=POOL_SIZE_LEAST)
         return store if wrap is None else wrap(store)
 
     return Pacemaker(make_store, clock=clock, tenant=tenant)

@@ -84,7 +84,12 @@ class Meter:
         self.gauge(read)
 
     def metered(self, store: Store) -> Store:
-        """Return this store with its operations counted and timed."""
+        """Return this store with its operations counted and timed, and its connections counted."""
+
+        def read() -> Iterator[Reading]:
+            yield Reading("store_connections_total", (), store.connections_made)
+
+        self.gauge(read)
         return cast("Store", MeteredStore(store, self))
 
     def timed(self, name: str, method: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:

@@ -157,6 +157,8 @@ class Completer:
     def _learn(self, count: int, seconds: Seconds) -> None:
         """Adapt the limit of waiting ends to the speed of writes."""
         most = UNWRITTEN_SECONDS * count / max(seconds, 1e-6)
+        if count < APPLY_BATCH_MAX:  # small groups are fast on a slow store, too
+            most = min(most, self._unwritten_max)
         self._unwritten_max = int(min(UNWRITTEN_MAX, max(APPLY_BATCH_MAX, most)))
 
     def _groups(self) -> list[list[End]]:

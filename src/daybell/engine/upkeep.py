@@ -8,12 +8,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from itertools import groupby
 from math import inf
-from typing import Final
+from typing import Final, Protocol
 from uuid import UUID
 
 from daybell.core.execution import Lost
 from daybell.core.lifecycle import Ruling, after_loss
 from daybell.core.limits import REAP_BATCH_MAX
+from daybell.core.subscription import OUTBOX_BATCH_MAX, dispatches
 from daybell.core.units import Seconds
 from daybell.core.views import DEFAULT_RETENTION, Retention, SweepKind
 from daybell.core.worker import LEASE_SECONDS, UPKEEP
@@ -23,7 +24,7 @@ from daybell.engine.execute import is_suspect, probation_seconds
 from daybell.engine.loop import AGAIN, JUMP_SECONDS, Clock, Loop
 from daybell.engine.scheduler import Scheduler
 from daybell.engine.worker import Worker
-from daybell.errors import ExecutionNotFound, Unavailable
+from daybell.errors import DaybellError, ExecutionNotFound, Unavailable
 from daybell.store.protocol import Store
 
 reaper_logger = logging.getLogger("daybell.reaper")
@@ -224,6 +225,33 @@ class Janitor:
         return False
 
 
+# Outgoing events: the deliveries of each, enqueued by the leader.
+
+outbox_logger = logging.getLogger("daybell.outbox")
+
+OUTBOX_SECONDS: Final = 1.0  # while there are subscriptions
+
+
+class Outbox:
+    """Enqueues the deliveries of events, each once, whatever processes do so at the same time."""
+
+    def __init__(self, store: Store, *, mint: Callable[[], UUID]) -> None:
+        self._store = store
+        self._mint = mint
+
+    async def tick(self) -> Seconds | None:
+        work = await self._store.admin.outbox_work()
+        for one in dispatches(work, self._mint):
+            try:
+                await self._store.admin.dispatch(one)
+            except Unavailable:
+                raise
+            except DaybellError as error:
+                outbox_logger.error("no deliveries for tenant %s: %s", one.tenant, error)
+                return OUTBOX_SECONDS
+        return AGAIN if len(work.events) >= OUTBOX_BATCH_MAX else OUTBOX_SECONDS
+
+
 # A process of the cluster: workers, scheduler and upkeep.
 
 logger = logging.getLogger("daybell.engine")
@@ -264,6 +292,7 @@ class Upkeep:
         self.reaper = Reaper(store, clock=clock, events=events, lease=lease)
         self.janitor = Janitor(store, policy)
         self.alerts = Alerts(store, mint=mint)
+        self.outbox = Outbox(store, mint=mint)
         self.leader = Leader(store, holder=mint(), clock=clock, duties=[self.janitor.clean])
         self._admission = Loop("admit", self._admit, interval=ADMIT_SECONDS, clock=clock)
         self._expiry = Loop("expire", self._expire, interval=EXPIRE_SECONDS, clock=clock)
@@ -308,10 +337,14 @@ class Upkeep:
         return await self._sweep(SweepKind.ADMIT)
 
     async def _fold(self) -> Seconds | None:
-        """Add what has ended to the statistics, in the process that leads."""
+        """Add what has ended to the statistics, in the process that leads. With subscriptions, also
+        enqueue the outgoing events.
+        """
         if self.leader.epoch is None:
             return None
-        return AGAIN if await self._store.fold_stats() else None
+        folded = (await self._store.upkeep(BATCH_MAX, sweeps=(SweepKind.FOLD,))).folded
+        pause = await self.outbox.tick() if folded.is_told else None
+        return AGAIN if folded.has_more else pause
 
     async def _alert(self) -> Seconds | None:
         """Evaluate the alert rules, in the process that leads."""
@@ -326,6 +359,14 @@ class Upkeep:
         return AGAIN if swept.is_full(BATCH_MAX) else None
 
 
+class Watcher(Protocol):
+    """A part of a process that publishes events of its surroundings."""
+
+    def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
 class Process:
     """Workers, a scheduler and upkeep on one store."""
 
@@ -335,7 +376,9 @@ class Process:
         workers: Sequence[Worker] = (),
         upkeep: Upkeep | None = None,
         scheduler: Scheduler | None = None,
+        watchers: Sequence[Watcher] = (),
     ) -> None:
+        self.watchers = tuple(watchers)
         self.workers = tuple(workers)
         self.upkeep = upkeep
         self.scheduler = scheduler
@@ -350,6 +393,8 @@ class Process:
                 self.upkeep.start()
             if self.scheduler is not None:
                 self.scheduler.start()
+            for watcher in self.watchers:
+                watcher.start()
         except BaseException:
             await self.stop()
             raise
@@ -361,6 +406,8 @@ class Process:
 
     async def stop(self) -> None:
         """Drain the workers first, so that others can take returned executions early."""
+        for watcher in self.watchers:
+            await watcher.stop()
         if self.scheduler is not None:
             await self.scheduler.stop()
         try:

@@ -23,11 +23,21 @@ from uuid import UUID
 import msgspec
 
 from daybell.core.execution import Claimed
+from daybell.core.flow import LimitChange
 from daybell.core.job import DEFAULT_TENANT
+from daybell.core.placement import Site
 from daybell.core.units import Seconds
 from daybell.core.worker import LEASE_SECONDS, NewWorker
-from daybell.engine.attempt import GRACE_SECONDS, AttemptHost, Fence, Handlers, Recorder, Stop
-from daybell.engine.claim import POLL_SECONDS, Dispatcher, Queues, TaskRouting
+from daybell.engine.attempt import (
+    GRACE_SECONDS,
+    AttemptHost,
+    Fence,
+    Handlers,
+    Recorder,
+    Stop,
+    TraceReader,
+)
+from daybell.engine.claim import POLL_SECONDS, Dispatcher, Placement, Queues, TaskRouting
 from daybell.engine.events import Events
 from daybell.engine.execute import Executor
 from daybell.engine.lease import Heartbeat, Leases, Pacemaker
@@ -49,6 +59,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: int = 100
     ahead: Seconds = 0.0  # minimum time span of executions to claim ahead
     lease: Seconds = LEASE_SECONDS
+    poll: Seconds = POLL_SECONDS  # between two claims that find nothing, without a wake-up
     drain_timeout: Seconds = DRAIN_SECONDS
     host: str = ""
     pid: int = 0
@@ -56,6 +67,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     # Task names, each with its queue, for other workers; None: not published.
     tasks: dict[str, str] | None = None
     labels: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    resources: dict[str, float] = msgspec.field(default_factory=dict[str, float])
 
 
 # Detection of tasks that block the event loop, for instance with a long computation or a blocking
@@ -216,7 +228,7 @@ class Incarnation:
         self.executor = self._make_executor(handlers, routing)
         self.dispatcher = self._make_dispatcher(routing)
         self.heartbeat = self._make_heartbeat(on_drain)
-        self._claims = Loop("claim", self._claim, interval=POLL_SECONDS, clock=clock)
+        self._claims = Loop("claim", self._claim, interval=options.poll, clock=clock)
         self._finishes = Loop("finish", self.completer.tick, interval=60.0, clock=clock)
         self._renewals = Loop("renew", self._beat, interval=options.lease / 3, clock=clock)
         reports = Loop("report", self._report, interval=SHOWN_AFTER_SECONDS, clock=clock)
@@ -245,10 +257,14 @@ class Incarnation:
             mask=handlers.mask,
             settings=lambda: handlers.settings,
             begin=partial(store.queue.begin, worker),
+            pause=lambda claimed, pause: store.catalog.change_limit(
+                tenant, pause.name, LimitChange(pause=pause.seconds, of=claimed.id)
+            ),
             recorder=self.recorder,
             expand=lambda claimed, plan: store.runs.expand(
                 tenant, worker=worker, claimed=claimed, plan=plan
             ),
+            read_trace=TraceReader(store, tenant).read,
         )
         return Executor(
             handlers,
@@ -271,9 +287,16 @@ class Incarnation:
             tenant=options.tenant,
             worker=self.id,
             queues=self._queues,
-            kinds=options.kinds,
+            placement=Placement(
+                self._store,
+                tenant=options.tenant,
+                site=Site(labels=options.labels, resources=options.resources),
+                kinds=options.kinds,
+                clock=self._clock,
+            ),
             concurrency=options.concurrency,
             ahead=options.ahead,
+            poll=options.poll,
             leases=self.leases,
             clock=self._clock,
             mint=self._mint,
@@ -321,6 +344,7 @@ class Incarnation:
                 queues=self._queues.names,
                 kinds=options.kinds,
                 labels=options.labels,
+                resources=options.resources,
                 capacity=options.concurrency,
                 tasks=options.tasks,
             ),

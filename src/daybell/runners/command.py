@@ -18,6 +18,7 @@ from daybell.core.job import JobDefinition
 from daybell.core.kinds import CommandSettings, read_settings
 from daybell.core.kinds.settings import JSON, why_refused
 from daybell.core.limits import COMMAND_JSON_CHARS_MAX, COMMAND_OUTPUT_CHARS_MAX
+from daybell.core.placement import device_variables
 from daybell.core.units import to_iso
 from daybell.errors import PayloadError, shown
 from daybell.runners.command_processes import (
@@ -155,6 +156,7 @@ class CommandHandler(KindHandler):
         environ = (
             inherit_variables(os.environ, options.pass_env)
             | env
+            | device_variables(running.devices or {})
             | execution_variables(claimed, args)
         )
         for name, value in environ.items():

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
+import time
 import zlib
 from collections.abc import AsyncIterable, Callable, Sequence
 from email.utils import mktime_tz, parsedate_tz
@@ -44,6 +45,7 @@ from daybell.runners.http_connection import (
     read_headers,
     read_url,
     send_request,
+    sign,
     system_resolve,
 )
 from daybell.runners.kind import KindHandler, Reveal
@@ -66,7 +68,9 @@ class Http:
         tls: ssl.SSLContext | None = None,
         seconds: Seconds = HTTP_SECONDS_DEFAULT,
         connect_seconds: Seconds = CONNECT_SECONDS,
+        clock: Callable[[], Instant] = time.time,
     ) -> None:
+        self.clock: Final = clock  # which receivers of signatures compare with theirs
         self.seconds: Final = seconds  # for a whole request, if its job has no timeout
         self.connect_seconds: Final = connect_seconds
         self._allow_private = allow_private
@@ -130,10 +134,13 @@ class HttpHandler(KindHandler):
         headers = await self.revealed(running, asked.headers)
         body = await self.reveal.value(running, asked.body)
         args = await self.reveal.args(running)
+        key = await self.reveal.value(running, asked.sign)
         args_secrets = names_in_args(payload.decode(claimed.args, what="args"))
         try:
             sent, content_type = encode_body(asked.method, body, args)
             given = read_headers(headers)
+            if key is not None:
+                given |= sign(str(key), claimed, sent or b"", self._http.clock())
             return HttpRequest(
                 method=asked.method,
                 url=read_url(url),

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hmac
 import ipaddress
 import os
 import socket
 import ssl
 import threading
+from base64 import b64decode, b64encode
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -28,7 +30,8 @@ import msgspec
 from daybell.core import payload
 from daybell.core.execution import Claimed
 from daybell.core.kinds.settings import check_header_value, check_url, why_not_public
-from daybell.core.units import Seconds
+from daybell.core.monitoring import observers
+from daybell.core.units import Instant, Seconds
 from daybell.errors import UsageError
 from daybell.version import VERSION
 
@@ -138,12 +141,34 @@ def add_default_headers(
         "Daybell-Execution-Id": str(claimed.id),
         "Daybell-Attempt": str(claimed.attempt),
     }
+    if observers.active:
+        usual |= observers.headers()
     if method in NOT_IDEMPOTENT:
         usual["Idempotency-Key"] = str(claimed.id)  # the same for all attempts
     if content_type is not None:
         usual["Content-Type"] = content_type
     given = {name.lower() for name in headers}
     return _drop_headers(usual, given) | dict(headers)
+
+
+KEY_PREFIX: Final = "whsec_"
+
+
+def sign(key: str, claimed: Claimed, body: bytes, now: Instant) -> dict[str, str]:
+    """Return the headers of Standard Webhooks. All attempts have one id, and each its own time.
+    Raises UsageError, which does not show the key.
+    """
+    try:
+        coded = key.removeprefix(KEY_PREFIX)
+        secret = key.encode() if coded is key else b64decode(coded, validate=True)
+    except ValueError:
+        secret = b""
+    if not secret:
+        raise UsageError("the key that signs it is no base64 after whsec_", field="http.sign")
+    id, at = str(claimed.id), str(int(now))
+    digest = hmac.digest(secret, b".".join((id.encode(), at.encode(), body)), "sha256")
+    signature = f"v1,{b64encode(digest).decode()}"
+    return {"webhook-id": id, "webhook-timestamp": at, "webhook-signature": signature}
 
 
 def encode_body(method: str, body: Any, args: Mapping[str, Any]) -> tuple[bytes | None, str | None]:

@@ -21,6 +21,7 @@ import msgspec
 
 from daybell.core import payload
 from daybell.core.execution import Account, Claimed, DescribedError, Excerpt
+from daybell.core.flow import LimitPause
 from daybell.core.limits import ARGS_BYTES_MAX, LOG_LINE_CHARS_MAX
 from daybell.core.references import may_refer
 from daybell.core.retry import Retry
@@ -59,6 +60,7 @@ class TaskOrder(msgspec.Struct, tag="run", array_like=True, frozen=True):
     store_result: bool = True
     memory_limit: int | None = None
     is_revealed: bool = False  # the arguments have secrets in them
+    devices: dict[str, list[int]] = {}  # their numbers, by resource
 
 
 class StopNotice(msgspec.Struct, tag="halt", array_like=True, frozen=True):
@@ -75,6 +77,7 @@ class ProgressReport(msgspec.Struct, tag="news", array_like=True, frozen=True):
     progress: float | None = None
     note: str | None = None
     checkpoint: str | None = None
+    pause: LimitPause | None = None
 
 
 class LogLine(msgspec.Struct, tag="said", array_like=True, frozen=True):
@@ -92,6 +95,7 @@ class RetryRequest(msgspec.Struct, array_like=True, frozen=True):
     reason: str
     delay: Seconds | None = None
     at: Instant | None = None
+    limit: str | None = None
 
 
 class TaskEnded(msgspec.Struct, tag="done", array_like=True, frozen=True):
@@ -432,9 +436,13 @@ class Child(asyncio.Protocol):
             self._finish(message)
         elif isinstance(message, LogLine):
             self._relay(message)
+        elif running is not None and message.pause is not None:
+            running.report(pause=message.pause)
         elif running is not None:
             running.report(
-                progress=message.progress, note=message.note, checkpoint=message.checkpoint
+                progress=message.progress,
+                note=message.note,
+                checkpoint=message.checkpoint,
             )
 
     def _say(self, level: str, source: str, line: str, length: int | None) -> None:
@@ -579,7 +587,8 @@ class Processes:
             raise RetryLater("no child process was free", delay=NO_CHILD_SECONDS) from None
         running.is_hopeless = running.is_hopeless or done.is_hopeless
         if done.later is not None:
-            raise RetryLater(done.later.reason, delay=done.later.delay, at=done.later.at)
+            later = done.later
+            raise RetryLater(later.reason, delay=later.delay, at=later.at, limit=later.limit)
         if done.failure is not None:
             raise DescribedError(done.failure)
         return done.result
@@ -739,7 +748,13 @@ class ProcessHandler:
         self._reveal = reveal
 
     async def run(self, running: RunningAttempt) -> str | None:
-        order = TaskOrder(self._place, running.claimed, self._store_result, self._memory_limit)
+        order = TaskOrder(
+            self._place,
+            running.claimed,
+            self._store_result,
+            self._memory_limit,
+            devices=running.devices or {},
+        )
         if self._reveal is not None and may_refer(running.claimed.args):
             order = _with(order, await self._reveal(running))
         return await self._processes().run(order, running)

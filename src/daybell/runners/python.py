@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast
 from daybell.core import payload
 from daybell.core.event import NewStep, Step
 from daybell.core.execution import Claimed
+from daybell.core.flow import LimitPause
 from daybell.core.limits import RESULT_BYTES_MAX
 from daybell.core.references import may_refer
 from daybell.core.retry import Retry
@@ -102,11 +103,18 @@ class ThreadCall:
             return True
 
     def _end(self) -> None:
-        """Stop interruptions: a later one would hit the next call of this thread."""
+        """Stop interruptions: a later one would hit the next call of this thread.
+
+        One that is still due is raised here. CPython cannot take it back: it would check for it
+        before each step of all threads, and never end under a tracer.
+        """
         with self._lock:
             self._thread = None
         if self._is_unwanted:
-            _raise_in(threading.get_ident(), None)
+            with contextlib.suppress(Interrupted):
+                _raise_in(threading.get_ident(), Interrupted)
+                while True:  # until it is raised
+                    pass
 
     def _deliver(self, result: Any, error: BaseException | None) -> None:
         self.outcome = result, error
@@ -191,10 +199,9 @@ async def _wait_patiently(call: ThreadCall, patience: Callable[[], Seconds]) -> 
             await asyncio.wait_for(call.wait(), min(left, PATIENCE_CHECK_SECONDS))
 
 
-def _raise_in(thread: int, error: type[BaseException] | None) -> None:
-    """Raise an error in a thread at its next step; None takes back one that was not raised yet."""
-    raised = None if error is None else ctypes.py_object(error)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), raised)
+def _raise_in(thread: int, error: type[BaseException]) -> None:
+    """Raise an error in a thread at its next step, in place of one that was not raised yet."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(error))
 
 
 # Protocols of durable functions and the code that runs them.
@@ -289,6 +296,7 @@ class RunningAttempt(Protocol):
     is_hopeless: bool
     is_watchful: bool
     durable: Any
+    devices: dict[str, list[int]] | None
 
     @property
     def ledger(self) -> StepLedger | None: ...
@@ -304,6 +312,7 @@ class RunningAttempt(Protocol):
         progress: float | None = None,
         note: str | None = None,
         checkpoint: str | None = None,
+        pause: LimitPause | None = None,
     ) -> None: ...
     def say(self, level: str, source: str, message: str, *, length: int | None = None) -> None: ...
     def print(self, stream: str, text: str) -> None: ...
@@ -420,17 +429,20 @@ class PythonHandler:
             running.is_hopeless = True
             raise
 
+    @functools.cached_property
+    def _reader(self) -> payload.CallReader:
+        return payload.call_reader(self._function, self._context_names)
+
     def _arguments(
         self, running: RunningAttempt, revealed: dict[str, Any] | None
-    ) -> tuple[list[Any], dict[str, Any]]:
+    ) -> tuple[Sequence[Any], dict[str, Any]]:
         text = running.claimed.args
         if text == "{}" and self._needs_none:
-            return [], {}
-        given = payload.decode(text, what="args") if revealed is None else revealed
-        converted = payload.convert(self._function, given, skip=self._context_names)
-        if self._context_names:
-            converted |= dict.fromkeys(self._context_names, self._make_context(running))
-        return payload.spread(self._function, converted)
+            return (), {}
+        make_context = functools.partial(self._make_context, running)
+        if revealed is None:
+            return self._reader.read(text, make_context)
+        return self._reader.arrange(revealed, make_context)
 
 
 def _without_values(error: UsageError) -> UsageError:

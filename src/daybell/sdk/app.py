@@ -35,24 +35,23 @@ from daybell.client.job_checks import (
 )
 from daybell.client.requests import check_options, read_definition
 from daybell.client.wire import Schedule
-from daybell.core import payload
 from daybell.core.event import Published
 from daybell.core.job import DEFAULT_TENANT, Job, JobDefinition
 from daybell.core.limits import DESCRIPTION_CHARS_MAX, check_name
 from daybell.core.options import DEFAULT_QUEUE, TaskOptions, read_text
-from daybell.core.schedule import OverlapBy
+from daybell.core.schedule import OverlapBy, has_times, is_event
 from daybell.core.units import Duration
 from daybell.core.when.declared import When
 from daybell.engine.events import Events, Observer
 from daybell.errors import (
     DaybellError,
-    InvalidArguments,
     JobNotFound,
     Unavailable,
     UsageError,
     shown,
 )
 from daybell.runners.python import check_function
+from daybell.sdk.batch import item_function, read_batch
 from daybell.sdk.capture import capture_output
 from daybell.sdk.context import current
 from daybell.sdk.handlers import AppHandlers
@@ -72,6 +71,10 @@ from daybell.sdk.task import (
     Loose,
     RereadableItems,
     Task,
+    bind_args,
+    check_call,
+    check_event_call,
+    check_key_arguments,
     check_plain,
     name_of,
 )
@@ -83,6 +86,7 @@ from daybell.settings import Settings, masked_url
 if TYPE_CHECKING:
     from daybell.client.client import SqlCall
     from daybell.client.executions import EnqueuedMany
+    from daybell.client.leases.store import RemoteStore
     from daybell.core.execution import Enqueued
 
 
@@ -120,6 +124,9 @@ class SyncApp:
     ) -> Published:
         return run(self._app.publish(name, data, source=source, id=id))
 
+    def publish_many(self, items: Iterable[Mapping[str, Any]]) -> list[Published]:
+        return run(self._app.publish_many(items))
+
 
 class SyncSchedules:
     """The blocking variant of `app.schedules`."""
@@ -146,26 +153,6 @@ class RunTimeSchedules:
         and `overlap_by`. Raises InvalidItems with all errors by index.
         """
         return await self._put(items)
-
-
-def bind_args(task: AnyJob, args: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Check and return the arguments of a schedule; None stands for those of the job."""
-    if args is None:
-        check_call(task, "this schedule")
-        return None
-    return task.check_args((), args)
-
-
-def check_call(task: AnyJob, what: str) -> None:
-    """Check that a schedule can call a job with its own arguments."""
-    try:
-        task.check_args((), payload.decode(task.definition.args))
-    except InvalidArguments as error:
-        raise InvalidArguments(
-            f"{task.definition.kind} {task.name!r}: {what} would call it in vain: {error};"
-            " say args={…}",
-            field="args",
-        ) from None
 
 
 def home_of_caller(depth: int) -> tuple[Mapping[str, Any], int]:
@@ -302,6 +289,7 @@ class App:
         self.masks: list[Callable[[str], str]] = []
         self.keeps_logs = logs
         self.stand_in: Callable[[], Client] | None = None  # makes clients: see `standing_in`
+        self.remote: RemoteStore | None = None  # of a worker without a database
         self._on_start: list[Hook] = []
         self._on_stop: list[Hook] = []
         self._clients: WeakKeyDictionary[Loop, Client] = WeakKeyDictionary()
@@ -321,6 +309,8 @@ class App:
     @property
     def url(self) -> str:
         """The URL of the store."""
+        if self.remote is not None:
+            return self.remote.place
         return self._url if self._url is not None else Settings.load().database_url
 
     @overload
@@ -363,15 +353,20 @@ class App:
     ) -> Task[..., Any, Any]:
         if isinstance(function, Task):  # possibly of another app
             function = cast("Task[..., Any, Any]", function).function
+            function = getattr(function, "of_batch", function)
         check_plain(function)
         check_function(function)
         name = name or name_of(function)
         first_line = (inspect.getdoc(function) or "").partition("\n")[0]
         described: Any = {"description": first_line[:DESCRIPTION_CHARS_MAX], **options}
         own = {name: described.pop(name) for name in FUNCTION_OPTIONS & described.keys()}
+        if own.get("batch") is not None:
+            batch = read_batch(own["batch"])
+            function, own["batch"] = item_function(function, batch), batch.to_fields()
         described["settings"] = read_isolation(function, **own)
         self.check_new(name)
         task: Task[..., Any, Any] = Task(self, function, read_definition(name, **described))
+        check_key_arguments(task)
         self.tasks[name] = task
         return task
 
@@ -412,7 +407,7 @@ class App:
 
     def definitions(self) -> list[JobDefinition]:
         """Return the definitions of its tasks and workflows."""
-        return [one.definition for one in self._jobs()]
+        return [one.described for one in self._jobs()]
 
     def _jobs(self) -> list[AnyJob]:
         return [*self.tasks.values(), *self.workflows.values()]
@@ -523,6 +518,8 @@ class App:
     def _new_client(self) -> Client:
         if self.stand_in is not None:
             return self.stand_in()
+        if self.remote is not None:
+            return Client(self.remote.as_store(), tenant=self.tenant)
         url = self.url
         check_connecting(url)
         if url.startswith("memory:") and any(not loop.is_closed() for loop in self._clients):
@@ -548,7 +545,8 @@ class App:
         self.handlers.forget()
         await client.__aenter__()
         try:
-            await self._define(client, *self._jobs())
+            if self.remote is None:
+                await self._define(client, *self._jobs())
         except BaseException:
             await client.close()
             raise
@@ -557,8 +555,12 @@ class App:
     async def _define(self, client: Client, *jobs: AnyJob) -> None:
         for one in jobs:
             if isinstance(one, Task) and one.definition.runs_by_itself:
-                check_call(cast("AnyJob", one), "its schedule")
-        definitions = [one.definition for one in jobs]
+                definition = one.definition
+                if has_times(definition.schedules) or definition.dependencies:
+                    check_call(cast("AnyJob", one), "its schedule")
+                if any(map(is_event, definition.schedules)):
+                    check_event_call(cast("AnyJob", one), definition.args)
+        definitions = [one.described for one in jobs]
         self.handlers.learn(await self.declaring.define(client, definitions, author=self.author))
         self._defined.setdefault(client, set()).update(one.name for one in jobs)
 
@@ -691,7 +693,7 @@ class App:
 
         if task is None:
             return await ask(client)
-        args = bind_args(task, args)
+        args = bind_args(task, args, when)
         return await self._call_defined(task, {}, ask)
 
     @property
@@ -712,6 +714,12 @@ class App:
         `id` and `source` identify it, so that a repeated event counts once.
         """
         return await (await self.client_for()).publish(name, data, source=source, id=id)
+
+    async def publish_many(self, items: Iterable[Mapping[str, Any]]) -> list[Published]:
+        """Publish up to 1,000 events in one transaction, all or nothing: dicts with `name` and, if
+        wanted, `data`, `source`, `id` and `time`. Return the answers in their order.
+        """
+        return await (await self.client_for()).publish_many(items)
 
     @property
     def sync(self) -> SyncApp:
@@ -752,7 +760,10 @@ class App:
                 task = self._task_of(one["job"])
                 if task is not None:
                     used[task.name] = task
-                    one |= {"job": task.name, "args": bind_args(task, one.get("args"))}
+                    one |= {
+                        "job": task.name,
+                        "args": bind_args(task, one.get("args"), one.get("when")),
+                    }
             except UsageError as error:
                 refused[index] = error
             given[index] = one

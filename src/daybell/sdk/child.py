@@ -27,6 +27,8 @@ import msgspec
 
 from daybell.core import payload
 from daybell.core.execution import MASKED_CHARS_MAX, Account, Claimed, Excerpt
+from daybell.core.flow import LimitPause
+from daybell.core.placement import device_variables
 from daybell.core.retry import Retry, read_retry_time
 from daybell.core.units import format_size
 from daybell.errors import RetryLater, UsageError, is_permanent
@@ -277,6 +279,7 @@ class ChildRunning:
         self.claimed = claimed
         self.is_hopeless = False
         self.durable: Any = None
+        self.devices: dict[str, list[int]] | None = None
         self.ledger: StepLedger | None = None  # only the worker has the store
         self.is_cancelled = False
         self.is_watchful = False
@@ -295,8 +298,9 @@ class ChildRunning:
         progress: float | None = None,
         note: str | None = None,
         checkpoint: str | None = None,
+        pause: LimitPause | None = None,
     ) -> None:
-        self._line.send(ProgressReport(progress, note, checkpoint))
+        self._line.send(ProgressReport(progress, note, checkpoint, pause))
 
     def say(self, level: str, source: str, message: str, *, length: int | None = None) -> None:
         self._line.send(LogLine(level, source, message, length))
@@ -397,6 +401,8 @@ class Program:
 
     def _perform(self, order: TaskOrder) -> TaskEnded:
         running = ChildRunning(order.claimed, self._line)
+        running.devices = order.devices
+        os.environ.update(device_variables(order.devices))
         done = TaskEnded()
         threads = set(threading.enumerate())
         try:
@@ -417,6 +423,8 @@ class Program:
         signal.setitimer(signal.ITIMER_REAL, 0)  # cancels an alarm of this task
         is_whole = self._streams.restore() and self._is_loop_free and have_threads_ended(threads)
         self._flush()
+        # Libraries read the numbers of devices once: each task with devices has a child of its own.
+        is_whole = is_whole and not order.devices
         return done if is_whole else msgspec.structs.replace(done, is_spent=True)
 
     def _find(self, order: TaskOrder) -> PythonHandler:
@@ -561,7 +569,8 @@ def describe_error(error: BaseException, order: TaskOrder, running: ChildRunning
     if isinstance(error, RetryLater):
         try:
             delay, at = read_retry_time(error)
-            return TaskEnded(later=RetryRequest(error.reason, delay if at is None else None, at))
+            delay = delay if at is None else None
+            return TaskEnded(later=RetryRequest(error.reason, delay, at, error.limit))
         except UsageError as refused:
             error = refused
     account = Account.of(error)

@@ -16,6 +16,7 @@ from daybell.client.requests import Time, read_time
 from daybell.core import payload
 from daybell.core.event import check_match, check_words
 from daybell.core.execution import MASKED_CHARS_MAX
+from daybell.core.flow import LimitPause
 from daybell.core.limits import EVENT_NAME_CHARS_MAX, check_name
 from daybell.core.retry import Retry
 from daybell.core.units import Duration, Seconds, parse_duration, parse_limit
@@ -126,6 +127,11 @@ class Context:
         return self._running.claimed.failures
 
     @property
+    def devices(self) -> dict[str, list[int]]:
+        """The numbers of the devices of this execution, by resource: `{"gpu": [1]}`."""
+        return dict(self._running.devices or {})
+
+    @property
     def scheduled_for(self) -> datetime | None:
         """The nominal time of the schedule's tick; None without a schedule."""
         at = self._running.claimed.scheduled_for
@@ -169,6 +175,13 @@ class Context:
             note = note[:MASKED_CHARS_MAX].encode("utf-8", "replace").decode()
             note = note.replace("\0", " ")
         self._running.report(progress=float(percent), note=note)
+
+    @property
+    def limits(self) -> TaskLimits:
+        """The limits of the job: `ctx.limits["stripe"].pause("30s")` lets no execution start that
+        needs it, for the same value of its key. Running executions go on.
+        """
+        return TaskLimits(self._running)
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -366,6 +379,29 @@ class Checkpoint(MutableMapping[str, Any]):
             )
         self._data = data
         self._running.report(checkpoint=text)
+
+
+class TaskLimits:
+    """The limits of a running task, by name."""
+
+    def __init__(self, running: RunningAttempt) -> None:
+        self._running = running
+
+    def __getitem__(self, name: str) -> TaskLimit:
+        return TaskLimit(self._running, name)
+
+
+class TaskLimit:
+    """A limit of a running task."""
+
+    def __init__(self, running: RunningAttempt, name: str) -> None:
+        self._running = running
+        self._name = name
+
+    def pause(self, duration: Duration) -> None:
+        """Start no execution that needs this limit for so long."""
+        seconds = parse_limit(duration, what="duration")
+        self._running.report(pause=LimitPause(self._name, seconds))
 
 
 def context_names(function: Callable[..., Any]) -> frozenset[str]:

@@ -27,6 +27,7 @@ from daybell.core.event import NewStep, Step, StepKind
 from daybell.core.execution import Failure
 from daybell.core.lifecycle import FOR_EVENT, FOR_SLEEP, FOR_STEP
 from daybell.core.limits import RESULT_BYTES_MAX, STEPS_CHARS_MAX
+from daybell.core.monitoring import observers
 from daybell.core.retry import Retry
 from daybell.core.units import Instant, Seconds
 from daybell.errors import (
@@ -498,7 +499,10 @@ class Durable:
     async def _call(self, name: str, call: Callable[[], Any]) -> Any:
         token = in_step.set(name)
         try:
-            return await self._bridge.call(call, self._in_thread)
+            if not observers.active:
+                return await self._bridge.call(call, self._in_thread)
+            with observers.stepping(name, self._ledger.mask):
+                return await self._bridge.call(call, self._in_thread)
         finally:
             in_step.reset(token)
 

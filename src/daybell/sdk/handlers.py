@@ -25,12 +25,13 @@ from daybell.core.job import Job, JobDefinition
 from daybell.core.kinds.settings import PRIVATE
 from daybell.core.masking import Masks
 from daybell.core.options import task_of
+from daybell.core.placement import capability_of
 from daybell.core.references import fill_args, fill_references, names_in, names_in_args
 from daybell.core.units import Seconds
 from daybell.core.worker import TASK
 from daybell.core.workflow.node import GraphNode
 from daybell.core.workflow.run import node_name
-from daybell.errors import NotFound, Unavailable, UsageError
+from daybell.errors import DaybellError, NotFound, SecretNotFound, Unavailable, UsageError
 from daybell.runners.command import CommandHandler, CommandOptions
 from daybell.runners.command_processes import Commands
 from daybell.runners.kind import KindHandler, Reveal, WrappedHandler
@@ -46,6 +47,7 @@ from daybell.sdk.task import Task
 from daybell.settings import Settings
 
 if TYPE_CHECKING:
+    from daybell.client.leases.store import RemoteStore
     from daybell.runners.http import Http
 
 
@@ -83,6 +85,7 @@ class HandledApp(Protocol):
     """The app, from the view of its handlers."""
 
     stand_in: Callable[[], Client] | None
+    remote: RemoteStore | None
 
     @property
     def url(self) -> str: ...
@@ -145,7 +148,7 @@ class Kinds:
 
     def learn(self, job: Job) -> None:
         """Make the handler of a version, if this worker can run it."""
-        if job.definition.needs not in self.offered:
+        if capability_of(job.definition.needs) not in self.offered:
             return
         shared, version = self._here(), (job.tenant, job.name, job.version)
         if job.definition.kind == "workflow":
@@ -588,6 +591,8 @@ class Secrets:
 
     async def _fetch(self, running: RunningAttempt, names: Collection[str]) -> Opened:
         tenant = running.claimed.tenant
+        if self._app.remote is not None:
+            return await _ask_server(self._app.remote, running, names)
         at = asyncio.get_running_loop().time()  # before the query, which may be slow
         try:
             client = await self._app.client_for(tenant)
@@ -626,6 +631,21 @@ class Secrets:
             self._kept.clear()
         self._kept |= {(tenant, name): (at, value) for name, value in opened.items()}
         return opened
+
+
+async def _ask_server(
+    server: RemoteStore, running: RunningAttempt, names: Collection[str]
+) -> Opened:
+    """Return secrets of an execution from the server, which opens them. They are not kept: the
+    next execution may not refer to them.
+    """
+    try:
+        return (await server.details(running.claimed.id, sorted(names))).secrets
+    except NotFound as error:
+        running.is_hopeless = isinstance(error, SecretNotFound)
+        raise _secret_error("SecretNotFound", str(error)) from None
+    except DaybellError as error:
+        raise _secret_error("SecretsUnavailable", str(error)) from None
 
 
 def _sealer_of(client: Client) -> Sealer:

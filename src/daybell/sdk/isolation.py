@@ -26,6 +26,7 @@ class FunctionOptions(TaskOptions, total=False):
     isolation: Literal["process"] | None  # None: async on the worker's loop, others in threads
     memory_limit: Size | None  # for the growth of its process
     on_lease_lost: Literal["stop", "continue"]  # when another worker may run it, too
+    batch: Any  # Batch, or an object with size, wait, key: it takes the items of many executions
 
 
 class Isolation(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -34,6 +35,7 @@ class Isolation(msgspec.Struct, frozen=True, omit_defaults=True):
     isolation: Literal["process"] | None = None
     memory_limit: int | None = None
     on_lease_lost: Literal["stop", "continue"] = "stop"
+    batch: dict[str, Any] | None = None
 
 
 class ProcessInfo:
@@ -52,6 +54,7 @@ def read_isolation(
     isolation: object = None,
     memory_limit: Size | None = None,
     on_lease_lost: Any = "stop",
+    batch: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Validate the options of a function, and return them as settings of its job."""
     if isolation not in (None, "process"):
@@ -71,7 +74,11 @@ def read_isolation(
                 'memory_limit needs isolation="process": threads share the memory of their worker',
                 field="memory_limit",
             )
-        return msgspec.to_builtins(Isolation(on_lease_lost=on_lease_lost))
+        return msgspec.to_builtins(Isolation(on_lease_lost=on_lease_lost, batch=batch))
+    if batch is not None:
+        raise UsageError(
+            'a batch gathers in the worker, so it has no isolation="process"', field="batch"
+        )
     place_of(function)
     size = None if memory_limit is None else parse_size(memory_limit, what="memory_limit")
     return msgspec.to_builtins(Isolation("process", size, on_lease_lost))

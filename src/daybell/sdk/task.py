@@ -24,6 +24,8 @@ from typing import (
 )
 from uuid import UUID
 
+from msgspec.structs import replace
+
 from daybell.client import Cancellation, Client, answers, wire
 from daybell.client.client import BorrowedConnection
 from daybell.client.executions import execution as find_execution
@@ -35,8 +37,10 @@ from daybell.core.job import JobDefinition
 from daybell.core.limits import ENQUEUE_BATCH_MAX
 from daybell.core.references import SECRET_MARK, names_in
 from daybell.core.units import Duration, Seconds, parse_duration
+from daybell.core.when.declared import is_fired_by_event
+from daybell.core.when.event import sample_args
 from daybell.engine.loop import SystemClock
-from daybell.errors import DaybellError, InvalidArguments, InvalidName, UsageError, shown
+from daybell.errors import DaybellError, InvalidArguments, InvalidName, UsageError, shown, suggested
 from daybell.sdk.context import Context, context_names
 from daybell.sdk.durable import WrappedFunction
 from daybell.sdk.nodes import Nodelike
@@ -191,6 +195,9 @@ class AnyJob(Protocol):
 
     @property
     def definition(self) -> JobDefinition: ...
+
+    @property
+    def described(self) -> JobDefinition: ...
 
     def check_args(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]: ...
 
@@ -388,7 +395,8 @@ class Task(Nodelike, WrappedFunction, Enqueueable[R], Generic[P, R, F]):
     else:
 
         def __call__(self, *args, **kwargs):
-            return self.function(*args, **kwargs)
+            function = getattr(self.function, "of_batch", self.function)
+            return function(*args, **kwargs)
 
         def __getattr__(self, name):
             said = _ELSEWHERE.get(name)
@@ -427,13 +435,32 @@ class Task(Nodelike, WrappedFunction, Enqueueable[R], Generic[P, R, F]):
             self._context_names = context_names(self.function)
         return self._context_names
 
+    @property
+    def described(self) -> JobDefinition:
+        """The definition for the store, with the signature. Read late: annotations may name types
+        that are declared after the task.
+        """
+        return replace(self.definition, signature=self._signature)
+
+    @functools.cached_property
+    def _signature(self) -> str:
+        schema = payload.describe(self.function, skip=self.context_names)
+        return payload.encode(schema, what="signature")
+
     def check_args(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         return self._check(payload.bind(self.function, args, kwargs, skip=self.context_names))
 
+    def check_names(self, names: Iterable[str]) -> None:
+        """Check that the function takes arguments of these names, and needs no others."""
+        payload.bind(self.function, (), dict.fromkeys(names), skip=self.context_names)
+
     def _check(self, given: dict[str, Any]) -> dict[str, Any]:
         """Convert as the worker will, so that errors occur here."""
-        if given:
-            text = payload.encode(given)
+        if not given:
+            return given
+        text = payload.encode(given)
+        may_have_set = "[" in text  # a set is stored as a list
+        if may_have_set or not self._reader.accepts(text):
             stored = payload.decode(text)
             secret = ()
             if SECRET_MARK in text:  # only the worker resolves secrets
@@ -441,12 +468,58 @@ class Task(Nodelike, WrappedFunction, Enqueueable[R], Generic[P, R, F]):
             converted = payload.convert(
                 self.function, stored, skip=self.context_names, unseen=secret
             )
-            if "[" in text:  # a set is stored as a list
+            if may_have_set:
                 payload.check_sets(self.function, given, converted)
-        return given
+        return payload.EncodedArgs(given, text)
+
+    @functools.cached_property
+    def _reader(self) -> payload.CallReader:
+        return payload.call_reader(self.function, self.context_names)
 
     def _convert_result(self, result: Any) -> R:
         return payload.convert_result(self.function, result)
+
+
+def bind_args(
+    task: AnyJob, args: Mapping[str, Any] | None, when: object = None
+) -> Mapping[str, Any] | None:
+    """Check and return the arguments of a schedule; None stands for those of the job."""
+    if is_fired_by_event(when):
+        check_event_call(task, task.definition.args if args is None else payload.encode(args))
+        return args
+    if args is None:
+        check_call(task, "this schedule")
+        return None
+    return task.check_args((), args)
+
+
+def check_call(task: AnyJob, what: str) -> None:
+    """Check that a schedule can call a job with its own arguments."""
+    try:
+        task.check_args((), payload.decode(task.definition.called_args))
+    except InvalidArguments as error:
+        raise InvalidArguments(
+            f"{task.definition.kind} {task.name!r}: {what} has the wrong arguments: {error};"
+            " say args={…}",
+            field="args",
+        ) from None
+
+
+def check_event_call(job: AnyJob, args: str) -> None:
+    """Check that an event can call a task: it takes `event`, or the arguments that the event fills.
+    A workflow is checked where it is stored.
+    """
+    if not isinstance(job, Task):
+        return
+    task = cast("Task[..., Any, Any]", job)
+    try:
+        task.check_names(payload.decode(sample_args(args)))
+    except InvalidArguments as error:
+        raise InvalidArguments(
+            f"task {task.name!r}: its event has the wrong arguments: {error}; take the event as"
+            ' argument `event`, or parts of it: args={"path": {"event": "data.path"}}',
+            field="args",
+        ) from None
 
 
 def check_plain(function: object) -> None:
@@ -465,6 +538,20 @@ def check_plain(function: object) -> None:
         )
     if not callable(function):
         raise UsageError(f"a task is a function, not {shown(function)}")
+
+
+def check_key_arguments(task: Task[..., Any, Any]) -> None:
+    """Check that a task has the arguments that the key of its requests names."""
+    parameters = inspect.signature(task.function).parameters
+    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+        return
+    for name in task.definition.key_arguments:
+        if name not in parameters or name in task.context_names:
+            raise UsageError(
+                f"task {shown(task.name)}: its key names the argument {shown(name)}, which the"
+                f" function does not have; {suggested(name, list(parameters))}",
+                field="key",
+            )
 
 
 def name_of(function: object) -> str:

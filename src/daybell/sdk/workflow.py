@@ -350,6 +350,11 @@ class Draft:
                 " promises for all of its nodes or none: say it in app.workflow(…), or have the"
                 f" task run as a job of its own, job({task.name!r})"
             )
+        if task.definition.cache_for is not None:
+            raise InvalidWorkflow(
+                f"{self.label(node)} is a task with cache_for, and only jobs have cached results;"
+                f" have it run as a job of its own, job({task.name!r})"
+            )
 
 
 def _as_json(name: str, value: Any) -> Any:
@@ -532,6 +537,11 @@ class Workflow(Nodelike, Enqueueable[Any]):
                 " and put its nodes in order there"
             )
         return self._definition
+
+    @property
+    def described(self) -> JobDefinition:
+        """The definition for the store: the graph has the parameters."""
+        return self.definition
 
     @functools.cached_property
     def graph(self) -> Graph:

@@ -97,6 +97,10 @@ EXECUTION_COLUMNS: Final = (
 )
 
 
+# The columns of a record of any `RecordKind`, in the order that it takes them.
+RECORD_COLUMNS: Final = ("name", "definition", "version", "created_at", "updated_at", "author")
+
+
 def read_execution(
     row: dict[str, Any], *, tenant: str, job: str, queue: str, truncated: bool
 ) -> Execution:

@@ -26,7 +26,6 @@ from daybell.core.access import (
     Tenant,
 )
 from daybell.core.alerts.incidents import AlertWork, Incident, IncidentMove
-from daybell.core.alerts.rules import AlertRule, StoredRule
 from daybell.core.event import Event, NewEvent, NewStep, NodeWait, Published, Step
 from daybell.core.execution import (
     AttemptSpan,
@@ -41,10 +40,13 @@ from daybell.core.execution import (
     NewLogPart,
     Revival,
 )
-from daybell.core.job import Job, JobActivity, NewJob, NewTemplate, Template
+from daybell.core.flow import LimitChange, LimitState, LimitWait
+from daybell.core.job import Job, JobActivity, NewJob, NewT, RecordKind, StoredT
 from daybell.core.lifecycle import Transition, Verdict
+from daybell.core.logs import FoundPart, LogPlace
 from daybell.core.monitoring.stats import StatQuery, StatRows, StatTotal
 from daybell.core.options import Keep
+from daybell.core.placement import DemandingLane
 from daybell.core.schedule import (
     Dependents,
     Due,
@@ -57,6 +59,7 @@ from daybell.core.schedule import (
     TickRecord,
     Upstream,
 )
+from daybell.core.subscription import Dispatch, OutboxWork
 from daybell.core.units import Instant, Seconds
 from daybell.core.views import (
     ALL_JOBS,
@@ -76,6 +79,7 @@ from daybell.core.views import (
     SweepKind,
     Swept,
 )
+from daybell.core.when.file import FileMark
 from daybell.core.worker import Claim, Leadership, NewWorker, Offer, Renewal, Report, Worker
 from daybell.core.workflow.run import Plan, RunDetail
 
@@ -256,6 +260,15 @@ class QueuePort(Protocol):
         """
         ...
 
+    async def renew_idle(
+        self, tenant: str, *, workers: Collection[UUID], lease: Seconds
+    ) -> dict[UUID, Renewal]:
+        """Extend the leases of many workers that know of no claim, in one write. Workers that are
+        unknown, dead, or hold an execution are left as they are and out of the answer: `renew` is
+        for these.
+        """
+        ...
+
     async def drain(self, tenant: str, worker: UUID) -> bool:
         """Ask a live worker to stop claiming; its next renewal or claim tells it. Return False if
         there is no such live worker.
@@ -306,6 +319,12 @@ class QueuePort(Protocol):
         """
         ...
 
+    async def read_traces(self, tenant: str, ids: Sequence[UUID]) -> dict[UUID, str]:
+        """Return the contexts of traces of those executions that were enqueued with one, for
+        somewhat longer than they are unfinished.
+        """
+        ...
+
     async def write_log(self, tenant: str, *, worker: UUID, parts: Sequence[NewLogPart]) -> None:
         """Store log parts of executions that `worker` holds under these leases, and skip all
         others. A part that is already stored stays as it is.
@@ -322,6 +341,20 @@ class SchedulesPort(Protocol):
         `core.schedule.gate_of(job, id)`; `retain` removes the gate some time after the schedule.
         Wakes the callers that wait for a schedule. Raises JobNotFound.
         """
+        ...
+
+    async def list_listeners(self, tenant: str, event: str) -> list[Schedule]:
+        """Return the schedules that events of this name fire."""
+        ...
+
+    async def watched_files(self, tenant: str, root: str) -> dict[str, FileMark]:
+        """Return the files below a root that have fired, by path, as they were then."""
+        ...
+
+    async def note_files(
+        self, tenant: str, root: str, *, seen: Mapping[str, FileMark], gone: Collection[str] = ()
+    ) -> None:
+        """Record files that have fired, and forget those that are gone."""
         ...
 
     async def delete_schedules(self, tenant: str, ids: Sequence[UUID]) -> int:
@@ -350,6 +383,12 @@ class SchedulesPort(Protocol):
         time, each in the order of next times. A schedule that fires between two pages may be on
         both. The cost does not depend on their number. A page ends at PAGE_BYTES_MAX bytes, with at
         least one schedule. Raises JobNotFound, and UsageError for an invalid cursor.
+        """
+        ...
+
+    async def next_schedules(self, tenant: str, *, limit: int = 10) -> list[Schedule]:
+        """Return the schedules of a tenant that fire next, earliest first. Of all tenants, the next
+        SCAN_ITEMS_MAX schedules are read.
         """
         ...
 
@@ -442,8 +481,10 @@ class SchedulesPort(Protocol):
 
         An execution of a schedule was due at its tick. Any other was due when it could be claimed
         first; once that attempt has ended, when it was created. Of two that were due at the same
-        time, the one that was created later counts. If an unfinished execution is later than all
-        ended ones, the state is that of any such. A job that was deleted has no execution.
+        time, the one that was created later counts. The time of creation decides, not the order of
+        the ids; `core.schedule.LOOKED_AT_MAX` executions are compared. If an unfinished execution
+        is later than all ended ones, the state is that of any such. A job that was deleted has no
+        execution.
         """
         ...
 
@@ -555,6 +596,23 @@ class RunsPort(Protocol):
         order. With `execution`, only that one gets it; an unknown one raises ExecutionNotFound, and
         for an ended one the event is kept without effect. Events are kept for `EVENT_SECONDS_KEPT`.
         Raises UsageError for one that cannot be stored.
+
+        The event also fires the schedules that listen to its name and whose filter it passes, as a
+        scheduler fires those that are due: each gets a tick with the number of the event, and the
+        answer names the executions. A paused schedule misses it. A repeated event is answered with
+        the executions of the first time, as far as its ticks are kept.
+        """
+        ...
+
+    async def publish_many(self, tenant: str, events: Sequence[NewEvent]) -> list[Published]:
+        """Do the same for up to `EVENT_BATCH_MAX` events, in their order, all or nothing."""
+        ...
+
+    async def firing_events(
+        self, tenant: str, schedule: UUID, times: Sequence[Instant]
+    ) -> list[Event | None]:
+        """Return the events that gave a schedule its ticks of these times. None: the tick is not
+        one of an event, or it is no longer kept.
         """
         ...
 
@@ -610,6 +668,10 @@ class CatalogPort(Protocol):
         """
         ...
 
+    async def get_jobs(self, tenant: str, names: Sequence[str]) -> dict[str, Job]:
+        """Return the current versions of these jobs by name, without those that do not exist."""
+        ...
+
     async def find_job(self, tenant: str, id: UUID, *, or_deleted: bool = False) -> Job:
         """Return the current version of the job with this id. Raises JobNotFound; for a deleted one
         too, unless it is asked for.
@@ -643,6 +705,25 @@ class CatalogPort(Protocol):
         """
         ...
 
+    async def list_limits(
+        self, tenant: str, name: str | None = None, *, most: int | None = None
+    ) -> list[LimitState]:
+        """List the limits of a tenant by name, at most so many; with a name that one, with its
+        buckets.
+        """
+        ...
+
+    async def change_limit(self, tenant: str, name: str, change: LimitChange) -> bool:
+        """Change a limit at run time. Return False if the tenant has none of this name.
+
+        A lower limit ends nothing that runs. A pause keeps executions from starting.
+        """
+        ...
+
+    async def limit_wait(self, tenant: str, id: UUID) -> LimitWait | None:
+        """Return the bucket at which an execution waits; None: it waits at none."""
+        ...
+
     async def pause_queue(self, tenant: str, queue: str, *, paused: bool) -> None:
         """Stop or resume claims from a queue, at once and for all workers. Enqueueing goes on."""
         ...
@@ -674,6 +755,13 @@ class CatalogPort(Protocol):
 
         A count reads no more than COUNT_ITEMS_MAX executions of a kind, the newest. If there are
         more, the numbers of their states are lower bounds: `Counts.at_least`.
+        """
+        ...
+
+    async def estimate_executions(self, tenant: str, where: ExecutionFilter) -> int:
+        """Estimate how many executions match, by a sample of some thousand rows of all
+        tenants. The number of a rare kind may be far off. Raises UsageError for a filter by
+        content.
         """
         ...
 
@@ -716,6 +804,12 @@ class CatalogPort(Protocol):
         """
         ...
 
+    async def list_demands(self, tenant: str, queues: Sequence[str]) -> list[DemandingLane]:
+        """List the lanes of these queues whose executions demand labels or resources of a worker,
+        with their due work, by queue and needs. The cost does not depend on other work.
+        """
+        ...
+
     async def activity(self, tenant: str, *, since: Activity | None = None) -> Activity:
         """Return the numbers enqueued and failed since an earlier answer; without one, nothing.
 
@@ -744,6 +838,14 @@ class CatalogPort(Protocol):
     ) -> list[LogPart]:
         """Return log parts in the order of attempt and number, beginning after the pair `after`.
         The list is empty for an execution that is unknown or wrote no log.
+        """
+        ...
+
+    async def read_logs(
+        self, tenant: str, ids: Sequence[UUID], *, start: LogPlace | None = None
+    ) -> Page[FoundPart]:
+        """Return the log parts of these executions, in their order, as far as they fit into a page.
+        Of the execution of `start`, begin with its attempt and number; the others are not affected.
         """
         ...
 
@@ -812,16 +914,17 @@ class AdminPort(Protocol):
         ...
 
     async def has_keys(self) -> bool:
-        """Return True if a key of any tenant is valid now, apart from sessions and login links."""
+        """Return True if a key of any tenant is valid now, apart from other kinds."""
         ...
 
     async def list_keys(self, tenant: str) -> list[Key]:
-        """Return keys, sessions and login links, newest first; revoked and expired ones too."""
+        """Return keys, sessions, login links and hooks, newest first; ended ones too."""
         ...
 
-    async def revoke_key(self, tenant: str, id: UUID) -> Key:
+    async def revoke_key(self, tenant: str, id: UUID, *, after: Seconds = 0.0) -> Key:
         """Revoke a key, so that it opens nothing any more. It stays revoked, with its first time.
-        Raises NotFound.
+        With `after`, it ends that much later, or with its own time if that is earlier. Raises
+        NotFound.
         """
         ...
 
@@ -849,52 +952,44 @@ class AdminPort(Protocol):
         """Return the secrets of these names, as far as they exist."""
         ...
 
-    async def set_template(
-        self, tenant: str, template: NewTemplate, *, author: str = "", expect: int | None = None
-    ) -> Template:
-        """Store a template; one of the same name is replaced, and its version rises, unless both
-        are equal: then nothing changes. `expect`: 0 for a name that must be new (DuplicateKey), n
-        for the version that must be the current one (VersionConflict).
+    async def put_record(
+        self,
+        tenant: str,
+        kind: RecordKind[NewT, StoredT],
+        new: NewT,
+        *,
+        author: str = "",
+        expect: int | None = None,
+    ) -> StoredT:
+        """Store a record, such as an alert rule; one of the same name is replaced, and its version
+        rises, unless both are equal: then nothing changes. `expect`: 0 for a name that must be new
+        (DuplicateKey), n for the version that must be the current one (VersionConflict).
         """
         ...
 
-    async def get_template(self, tenant: str, name: str) -> Template:
-        """Return a template. Raises TemplateNotFound."""
+    async def get_record(self, tenant: str, kind: RecordKind[Any, StoredT], name: str) -> StoredT:
+        """Return a record. Raises the error of its kind, such as AlertNotFound."""
         ...
 
-    async def list_templates(
-        self, tenant: str, *, limit: int = 100, cursor: str | None = None
-    ) -> Page[Template]:
-        """Return a tenant's templates, by name. A page ends at PAGE_BYTES_MAX bytes, with at least
-        one template.
+    async def list_records(
+        self,
+        tenant: str,
+        kind: RecordKind[Any, StoredT],
+        *,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[StoredT]:
+        """Return a tenant's records of a kind, by name. A page ends at PAGE_BYTES_MAX bytes, with
+        at least one record.
         """
         ...
 
-    async def delete_template(self, tenant: str, name: str, *, expect: int | None = None) -> None:
-        """Remove a template; jobs that were made from it stay. Raises TemplateNotFound, and
-        VersionConflict if it is not at the version expected.
-        """
-        ...
-
-    async def set_alert_rule(
-        self, tenant: str, rule: AlertRule, *, author: str = "", expect: int | None = None
-    ) -> StoredRule:
-        """Store an alert rule, as `set_template` a template. A tenant has at most RULES_MAX."""
-        ...
-
-    async def get_alert_rule(self, tenant: str, name: str) -> StoredRule:
-        """Return a rule. Raises AlertNotFound."""
-        ...
-
-    async def list_alert_rules(
-        self, tenant: str, *, limit: int = 100, cursor: str | None = None
-    ) -> Page[StoredRule]:
-        """Return a tenant's rules, by name."""
-        ...
-
-    async def delete_alert_rule(self, tenant: str, name: str, *, expect: int | None = None) -> None:
-        """Remove a rule; the next round closes its incidents. Raises AlertNotFound, and
-        VersionConflict if it is not at the version expected.
+    async def delete_record(
+        self, tenant: str, kind: RecordKind[Any, Any], name: str, *, expect: int | None = None
+    ) -> None:
+        """Remove a record. Jobs that were made from a template stay; the next round closes the
+        incidents of an alert rule. Raises the error of its kind, such as AlertNotFound, and
+        VersionConflict if the record is not at the version expected.
         """
         ...
 
@@ -917,10 +1012,24 @@ class AdminPort(Protocol):
         ...
 
     async def move_incident(self, tenant: str, move: IncidentMove) -> bool:
-        """Make a move of an incident, and enqueue its message, in one transaction. Return False,
+        """Make a move of an incident, and enqueue its messages, in one transaction. Return False,
         and write nothing, if the incident is not as the move assumes. So each opening and each end
         has one message, also if several processes evaluate the rule. Raises QuotaExceeded, and
         writes nothing, if the quota has no room for the message.
+        """
+        ...
+
+    async def outbox_work(self) -> OutboxWork:
+        """Read the oldest OUTBOX_BATCH_MAX events of the outbox, and the subscriptions of all
+        tenants. Events about one thing are in the order in which it changed.
+        """
+        ...
+
+    async def dispatch(self, wanted: Dispatch) -> bool:
+        """Take events out of the outbox, define the jobs, and enqueue the deliveries, in one
+        transaction. Return False, and write nothing, if one of the events is not there any
+        more. So each event is enqueued once for each subscription, also if several processes do so
+        at the same time. Quotas refuse no delivery.
         """
         ...
 
@@ -1026,6 +1135,11 @@ class Store(Protocol):
         """Raise Unavailable unless the store takes writes; reading may work all the same."""
         ...
 
+    @property
+    def connections_made(self) -> int:
+        """The connections to a server that this store has opened since it was made."""
+        ...
+
     async def figures(self) -> dict[str, float]:
         """Return figures of the database by the names of metrics without `store_`, as far as it has
         them. A name with a label is `name:label`.
@@ -1063,16 +1177,6 @@ class Store(Protocol):
         """
         ...
 
-    async def fold_stats(self, *, limit: int = ...) -> bool:
-        """Add about `limit` ends of attempts and executions of all tenants to the statistics of
-        their minutes and hours. Return True if there may be more.
-
-        Each end is counted once, also if several processes fold at the same time, however late its
-        transaction was committed, and even if the clock jumped meanwhile. An execution counts as
-        enqueued when it ends; a dead letter that is revived ends once more.
-        """
-        ...
-
     async def upkeep(
         self,
         limit: int = 1000,
@@ -1093,9 +1197,19 @@ class Store(Protocol):
         | RECOUNT | Gates with a wrong count are corrected, and admit into the room found. The |
         |         | answer names them. There should be none: the write that gives or takes a slot |
         |         | counts it. |
+        | FOLD | About `limit` ends of attempts and executions (20 times as many on PostgreSQL, |
+        |      | which adds them up itself) are added to the statistics of their minutes and |
+        |      | hours. Each is counted once, however late its transaction was committed. |
         | RETAIN | Ended rows older than `policy` are removed, a bounded number per call, and |
         |        | storage for the next days is created. Unused gates of jobs and schedules that |
         |        | are gone are removed; the next use creates them again. |
+
+        FOLD counts each end once also if several processes fold at the same time, and if the clock
+        jumped meanwhile. An execution counts as enqueued when it ends; a dead letter that is
+        revived ends once more.
+
+        RETAIN keeps executions, attempts, logs and ticks that one of the export policies, of any
+        tenant, has not written yet.
 
         RETAIN also removes jobs. A job that was deleted, or was made to run once
         (`JobDefinition.once`), goes with its last execution. One without executions and without

@@ -17,9 +17,7 @@ from daybell.core import limits
 from daybell.core.event import Facts, NodeWait
 from daybell.core.execution import (
     TERMINAL,
-    AttemptRecord,
     AttemptSpan,
-    Execution,
     Outcome,
     State,
     reason_in,
@@ -139,22 +137,6 @@ def stamp_node(node: Node, now: Instant) -> Node:
     return node
 
 
-def node_end(execution: Execution, attempts: Iterable[AttemptRecord] = ()) -> NodeEnd:
-    """Return the report to a run about an execution that has ended, after these attempts."""
-    assert execution.node is not None, "it is no node"
-    starts = [one.started_at for one in attempts if one.started_at is not None]
-    return NodeEnd(
-        label=execution.node,
-        execution=execution.id,
-        state=execution.state,
-        result=execution.result,
-        reason=execution.reason,
-        started_at=min(starts, default=execution.started_at),
-        finished_at=execution.finished_at,
-        error=execution.error if execution.state is State.DEAD else None,
-    )
-
-
 def check_level(level: int) -> None:
     """Refuse to begin a run so deep inside others. The outermost is at level 1.
 
@@ -185,6 +167,18 @@ def missing_job_end(start: Start) -> NodeEnd:
     reason = f"no job named {shown(start.job)}; it was deleted, or never made"
     return NodeEnd(
         label=start.label, execution=start.id, state=State.DEAD, reason=reason, is_made=False
+    )
+
+
+def cached_end(start: Start, holder: UUID, result: str | None) -> NodeEnd:
+    """Return the end of a node that takes the result of another execution instead of starting."""
+    return NodeEnd(
+        label=start.label,
+        execution=start.id,
+        state=State.SUCCEEDED,
+        result=result,
+        reason=f"cached result of execution {holder}",
+        is_made=False,
     )
 
 

@@ -24,7 +24,9 @@ from daybell.core.execution import (
 )
 from daybell.core.job import Job, JobActivity, JobDefinition, NewJob
 from daybell.core.limits import PAGE_ITEMS_MAX
+from daybell.core.logs import FoundPart, LogPlace
 from daybell.core.monitoring.stats import StatQuery, StatRows
+from daybell.core.placement import DemandingLane
 from daybell.core.schedule import Ended, Schedule, Upstream
 from daybell.core.units import Instant
 from daybell.core.views import (
@@ -55,6 +57,7 @@ OPEN: Final = frozenset(
         "answer_request",
         "begin_request",
         "check_writable",
+        "firing_events",  # of an execution or a backfill of their jobs
         "get_tenant",
         "health",
         "list_audit",  # to recognize a repeated request; the route is closed
@@ -68,7 +71,16 @@ OPEN: Final = frozenset(
 )
 # These take an execution's id, and a job's name, after the tenant.
 OF_EXECUTION: Final = frozenset(
-    {"get_position", "get_run", "node_attempts", "node_waits", "read_log", "rerun", "steps"}
+    {
+        "get_position",
+        "get_run",
+        "limit_wait",
+        "node_attempts",
+        "node_waits",
+        "read_log",
+        "rerun",
+        "steps",
+    }
 )
 OF_JOB: Final = frozenset({"delete_job", "pause_job", "resume_job"})
 
@@ -150,7 +162,8 @@ class ScopeGuard:
         content = None
         if where.ids is not None or where.parent is not None:
             # A page that ends at a match outside the scope would reveal that match.
-            content, where = where.content, where.without_content()
+            content, order = where.content, where.order
+            where = replace(where.without_content(), order=order)
         page = await self._catalog.list_executions(tenant, where, limit=limit, cursor=cursor)
         own = [one for one in page.items if self._covers(one)]
         if content is not None:
@@ -292,10 +305,14 @@ class ScopedRuns(ScopedPort):
     protocol = RunsPort
 
     async def publish(self, tenant: str, event: NewEvent) -> Published:
-        if event.execution is None:
-            raise self._guard.denied()
-        await self._guard.get_execution(tenant, event.execution)
-        return await self._port.publish(tenant, event)
+        return (await self.publish_many(tenant, [event]))[0]
+
+    async def publish_many(self, tenant: str, events: Sequence[NewEvent]) -> list[Published]:
+        for event in events:
+            if event.execution is None:
+                raise self._guard.denied()
+            await self._guard.get_execution(tenant, event.execution)
+        return await self._port.publish_many(tenant, events)
 
     async def list_events(self, tenant: str, **options: Any) -> Page[Event]:
         page = await self._port.list_events(tenant, **options)
@@ -311,6 +328,10 @@ class ScopedCatalog(ScopedPort):
 
     async def get_job(self, tenant: str, name: str, *, version: int | None = None) -> Job:
         return await self._guard.get_job(tenant, name, version=version)
+
+    async def get_jobs(self, tenant: str, names: Sequence[str]) -> dict[str, Job]:
+        found = await self._port.get_jobs(tenant, self._guard.own(names))
+        return {name: job for name, job in found.items() if self._guard.covers_job(job)}
 
     async def get_execution(self, tenant: str, id: UUID) -> ExecutionDetail:
         return await self._guard.get_execution(tenant, id)
@@ -407,6 +428,9 @@ class ScopedCatalog(ScopedPort):
     async def count_executions(self, tenant: str, where: ExecutionFilter) -> Counts:
         return await self._port.count_executions(tenant, self._guard.limited(where))
 
+    async def estimate_executions(self, tenant: str, where: ExecutionFilter) -> int:
+        return await self._port.estimate_executions(tenant, self._guard.limited(where))
+
     async def list_queues(self, tenant: str) -> list[Queue]:
         found = await self._port.list_queues(tenant)
         return [one for one in found if matches(one.name, self._guard.scope.queues)]
@@ -414,6 +438,11 @@ class ScopedCatalog(ScopedPort):
     async def list_backlogs(self, tenant: str, queue: str) -> list[Backlog]:
         self._guard.check_queue(queue)
         return await self._port.list_backlogs(tenant, queue)
+
+    async def list_demands(self, tenant: str, queues: Sequence[str]) -> list[DemandingLane]:
+        for queue in queues:
+            self._guard.check_queue(queue)
+        return await self._port.list_demands(tenant, queues)
 
     async def pause_queue(self, tenant: str, queue: str, *, paused: bool) -> None:
         self._guard.check_queue(queue)
@@ -430,6 +459,12 @@ class ScopedCatalog(ScopedPort):
             raise self._guard.denied("name one of these queues: queue")
         self._guard.check_queue(query.queue)
         return await self._port.read_stats(tenant, query, with_unfinished=with_unfinished)
+
+    async def read_logs(
+        self, tenant: str, ids: Sequence[UUID], *, start: LogPlace | None = None
+    ) -> Page[FoundPart]:
+        own = await self._guard.own_ids(tenant, ids)
+        return await self._port.read_logs(tenant, own, start=start) if own else Page(items=())
 
     async def list_workers(self, tenant: str, *, include_dead: bool = False) -> list[Worker]:
         found = await self._port.list_workers(tenant, include_dead=include_dead)

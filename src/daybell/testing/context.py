@@ -15,6 +15,7 @@ from daybell.client.requests import Time, read_time
 from daybell.core import payload
 from daybell.core.event import matches
 from daybell.core.execution import Claimed, Failure, Priority
+from daybell.core.flow import LimitPause
 from daybell.core.limits import RESULT_BYTES_MAX, check_name
 from daybell.core.options import read_whole
 from daybell.core.retry import Retry
@@ -92,9 +93,11 @@ class CalledExecution:
         self.is_watchful = False
         self.patience: Seconds = 0.0
         self.durable: Any = None
+        self.devices: dict[str, list[int]] | None = None
         self.ledger: StepLedger | None = None
         self.now = now
         self.reports: list[tuple[float, str | None]] = []
+        self.pauses: list[tuple[str, float]] = []  # of limits
 
     def without_secrets(self, text: str) -> str:
         return text
@@ -108,7 +111,10 @@ class CalledExecution:
         progress: float | None = None,
         note: str | None = None,
         checkpoint: str | None = None,
+        pause: LimitPause | None = None,
     ) -> None:
+        if pause is not None:
+            self.pauses.append((pause.name, pause.seconds))
         if progress is not None:
             self.reports.append((progress, note))
 

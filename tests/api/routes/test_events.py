@@ -18,11 +18,12 @@ EVENT = {
     "type": "order.approved",
     "data": {"order_id": 42},
 }
-SENT = {"execution_id": None, "node": None}  # not to one alone
+SENT = {"execution_id": None, "node": None, "executions": []}  # not to one alone
 BARE = {name: value for name, value in EVENT.items() if name != "data"}
 BINARY = {f"ce-{name}": value for name, value in BARE.items()}
 PNG = {"datacontenttype": "image/png", "data_base64": "iVBORw0KGgo="}
 KEY = {"Idempotency-Key": "k-1"}
+BATCH = {"content-type": "application/cloudevents-batch+json"}
 CLOUD = {"content-type": "application/cloudevents+json; charset=utf-8"}
 
 
@@ -141,7 +142,7 @@ async def test_as_plain_json_an_event_needs_no_more_than_its_type(http):
         ({}, {**EVENT, "time": "soon"}, 422, "time", "is not a time"),
         ({}, {**EVENT, "id": "x" * 201}, 422, "id", "the limit is 200"),
         ({}, {**EVENT, "type": "daybell.approval.x"}, 422, "name", "reserved"),
-        ({}, [EVENT], 422, "body", "send a JSON object"),
+        ({}, 5, 422, "body", "send a JSON object"),
         (CLOUD, {"type": "x"}, 422, "specversion", "a CloudEvent has it"),
         (CLOUD, {**EVENT, "data_base64": "MQ=="}, 422, "data_base64", "send one of them"),
         (CLOUD, {**BARE, "data_base64": "!"}, 422, "data_base64", "data_base64 is not Base64"),
@@ -150,7 +151,10 @@ async def test_as_plain_json_an_event_needs_no_more_than_its_type(http):
         ({**BINARY, "content-type": "image/png"}, 1, 415, None, "and text in UTF-8"),
         ({**BINARY, "content-type": "text/plain; charset=utf-16"}, 1, 415, None, "in UTF-8"),
         ({"ce-type": "x"}, 1, 422, "specversion", "a CloudEvent has it"),
-        ({"content-type": "application/cloudevents-batch+json"}, [EVENT], 415, None, "of its own"),
+        (BATCH, EVENT, 422, "body", "a batch is a list"),
+        (BATCH, [EVENT, {"type": "x"}], 422, "[1].specversion", "a CloudEvent has it"),
+        (BATCH, [{**EVENT, "data_base64": 1}], 422, "[0].data_base64", "send one of them"),
+        ({}, [EVENT] * 1_001, 413, "body", "1,001 events are too many"),
         ({"content-type": "text/plain"}, EVENT, 415, None, "application/json"),
     ],
 )

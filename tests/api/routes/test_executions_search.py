@@ -10,7 +10,7 @@ from daybell.api import ApiOptions, create_api
 from daybell.api.routes import bulk
 from daybell.client import executions
 from daybell.client.sealing import new_key
-from daybell.core.execution import Failure, State
+from daybell.core.execution import Failure, NewLogPart, State, join_lines, line_text
 from daybell.core.ids import mint
 from daybell.core.lifecycle import after_failure
 from daybell.core.limits import SCAN_ITEMS_MAX
@@ -165,6 +165,19 @@ async def test_a_bulk_request_reads_a_bounded_number_and_goes_on(http, client, m
     assert second.json() == {"matched": 1, "cancelled": 1}
 
 
+async def test_a_bulk_request_with_a_limit_goes_on_after_it(http, client):
+    await client.enqueue_many("resize", [{}] * 1001)
+    body = {"filter": {"job": "resize"}, "limit": 1000}
+
+    first = (await http.post("/executions/cancel", json=body)).json()
+    second = await http.post("/executions/cancel", json={**body, "cursor": first["next_cursor"]})
+    all_of_it = await http.post("/executions/cancel", json={"filter": {"job": "resize"}})
+
+    assert (first["matched"], first["cancelled"]) == (1000, 1000)
+    assert second.json() == {"matched": 1, "cancelled": 1}
+    assert "next_cursor" not in all_of_it.json()
+
+
 async def test_a_bulk_request_by_the_name_of_several_workers_is_bounded(http, client, monkeypatch):
     await orders(client, 1, 2, 3)
     for worker in ("web", "web", "mail"):
@@ -196,6 +209,7 @@ async def test_a_bulk_request_by_the_name_of_several_workers_is_bounded(http, cl
         ({"filter": {"error": ""}}, "filter.error"),
         ({"filter": {"error": "x"}, "cursor": "x"}, "cursor"),
         ({"filter": {"queue": "x"}, "cursor": "0."}, "cursor"),
+        ({"filter": {"queue": "x"}, "limit": 999}, "limit"),
         ({"filter": {"job": "a", "job_id": "b"}}, "job"),
     ],
 )
@@ -382,3 +396,60 @@ def test_errors_of_one_cause_have_one_fingerprint():
     assert len(same) == 1
     assert Failure(type="OtherError", message=texts[0]).fingerprint not in same
     assert Failure(type="ShopError", message="order 42 was lost").fingerprint not in same
+
+
+async def test_a_count_that_is_not_complete_has_an_estimate_if_asked_for(http, monkeypatch):
+    monkeypatch.setattr("daybell.store.sqlite.views.COUNT_ITEMS_MAX", 5)
+    await http.post("/executions", json=[{"job": "resize"} for _ in range(12)])
+
+    asked = (await http.get("/counts", params={"estimate": "true"})).json()
+    plain = (await http.get("/counts")).json()
+    few = (await http.get("/counts", params={"estimate": "true", "status": "dead"})).json()
+
+    assert (asked["at_least"], asked["estimate"]) == (["queued", "succeeded"], 12)
+    assert "estimate" not in plain
+    assert "estimate" not in few
+
+
+async def test_a_list_is_sorted_by_the_parameter(http):
+    made = (await http.post("/executions", json=[{"job": "resize"} for _ in range(3)])).json()
+    ids = [one["execution_id"] for one in made["items"]]
+
+    first = (await http.get("/executions", params={"sort": "created", "limit": 2})).json()
+    cursor = first["next_cursor"]
+    rest = (await http.get("/executions", params={"sort": "created", "cursor": cursor})).json()
+    wrong = await http.get("/executions", params={"sort": "size"})
+
+    assert [one["execution_id"] for one in first["items"] + rest["items"]] == sorted(ids)
+    assert wrong.status_code == 422
+    assert wrong.json()["errors"][0]["field"] == "sort"
+
+
+async def test_the_lines_of_many_logs_are_searched(http, client):
+    await orders(client, 41, 42)
+    new = a_worker(queues=("images",))
+    await client.store.queue.register(client.tenant, new, lease=60.0)
+    lease = mint()
+    claim = await client.store.queue.claim(
+        client.tenant, worker=new.id, lease=lease, queues=["images"], limit=2
+    )
+    for one in claim.executions:
+        text = join_lines(line_text(time.time(), "error", "app", f"try {n}") for n in range(3))
+        part = NewLogPart(one.id, one.attempt, lease, 1, text)
+        await client.store.queue.write_log(client.tenant, worker=new.id, parts=[part])
+    newest = str(claim.executions[1].id)
+
+    path = {"q": "TRY", "level": "warning", "job": "resize", "since": "1h", "limit": 2}
+    page = (await http.get("/logs", params=path)).json()
+    rest = (await http.get("/logs", params={**path, "cursor": page["next_cursor"]})).json()
+
+    assert [(one["execution_id"], one["message"]) for one in page["items"]] == [
+        (newest, "try 0"),
+        (newest, "try 1"),
+    ]
+    assert [one["message"] for one in rest["items"]] == ["try 2", "try 0"]
+    for wrong in ({"q": ""}, {"level": "loud"}, {"since": "soon"}, {"cursor": "x"}):
+        answer = await http.get("/logs", params=wrong)
+        (field,) = [one["field"] for one in answer.json()["errors"]]
+        assert (answer.status_code, field) == (422, next(iter(wrong)))
+    assert (await http.get("/logs", params={"job": "nobody"})).status_code == 404

@@ -86,7 +86,7 @@ async def test_secrets_stay_references_wherever_a_job_is_told_of(http):
 @pytest.mark.parametrize(
     ("body", "field", "message"),
     [
-        ({}, "task", "nothing says what it runs"),
+        ({}, "task", "it names nothing to run"),
         ({"command": "df", "http": HTTP}, "http", "two things to run"),
         ({"command": "echo 'it"}, "command", "cannot be split"),
         ({"command": ""}, "command", "is empty"),

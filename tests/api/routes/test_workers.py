@@ -10,6 +10,7 @@ from daybell.client import mint
 from daybell.errors import Unavailable
 from tests.api.conftest import asking
 from tests.builders import a_worker, apply, claim, success
+from tests.sweeps import fold_stats
 
 UNKNOWN = "01934b2e-7c00-7000-8000-000000000000"
 
@@ -319,7 +320,7 @@ async def test_metrics_name_the_numbers_of_the_contract(http, client):
     await client.enqueue_many("resize", [{}] * 3)
     hands = await claim(client.store, 2, queues=["images"])
     await apply(client.store, hands, *map(success, hands.executions))
-    while await client.store.fold_stats():
+    while await fold_stats(client.store):
         pass
 
     answer = await http.get("http://localhost/metrics")
@@ -328,11 +329,18 @@ async def test_metrics_name_the_numbers_of_the_contract(http, client):
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     lines = dict(line.rsplit(" ", 1) for line in answer.text.splitlines() if line[0] != "#")
     queued = 'daybell_queue_depth{queue="images",state="queued",tenant="default"}'
-    labels = 'job="resize",queue="images",state="succeeded",tenant="default"'
+    labels = 'job="resize",kind="task",queue="images",state="succeeded",tenant="default"'
     ended = f"daybell_executions_finished_total{{{labels}}}"
     assert (float(lines[queued]), float(lines[ended])) == (1, 2)
-    assert float(lines['daybell_run_seconds_count{queue="images",tenant="default"}']) == 2
-    assert float(lines['daybell_start_delay_seconds_count{queue="images",tenant="default"}']) == 2
+    assert (
+        float(lines['daybell_run_seconds_count{kind="task",queue="images",tenant="default"}']) == 2
+    )
+    assert (
+        float(
+            lines['daybell_start_delay_seconds_count{kind="task",queue="images",tenant="default"}']
+        )
+        == 2
+    )
     for name in ("stale_reports_total", "lost_leases_total", "schedule_lateness_seconds_count"):
         assert float(lines[f"daybell_{name}"]) == 0
 
@@ -344,12 +352,34 @@ async def test_jobs_that_are_not_among_the_busiest_are_one(http, client, monkeyp
         await client.enqueue_many(job, [{}] * number)
     hands = await claim(client.store, queues=["images"])
     await apply(client.store, hands, *map(success, hands.executions))
-    while await client.store.fold_stats():
+    while await fold_stats(client.store):
         pass
 
     text = (await http.get("http://localhost/metrics")).text
 
     name = "daybell_executions_finished_total"
-    assert f'{name}{{job="resize",queue="images",state="succeeded",tenant="default"}} 3.0' in text
-    assert f'{name}{{job="other",queue="images",state="succeeded",tenant="default"}} 1.0' in text
+    assert (
+        f'{name}{{job="resize",kind="task",queue="images",state="succeeded",tenant="default"}} 3.0'
+        in text
+    )
+    assert (
+        f'{name}{{job="other",kind="task",queue="images",state="succeeded",tenant="default"}} 1.0'
+        in text
+    )
     assert 'job="rare"' not in text
+
+
+async def test_scaling_leaves_out_what_no_worker_like_these_could_run(http, client):
+    await client.define("train", requires={"gpu": "a100"})
+    await client.define("plain")
+    await client.enqueue("train")
+    await client.enqueue("plain")
+    worker = a_worker(queues=("default",))
+
+    async def scaling():
+        found = (await http.get("/queues/default/scaling")).json()
+        return found["value"], found["queued"], found["workers"]
+
+    assert await scaling() == (2, 2, 0)
+    await client.store.queue.register(client.tenant, worker, lease=60.0)
+    assert await scaling() == (1, 1, 1)

@@ -1,10 +1,16 @@
 """`daybell export`, from the database and over HTTP."""
 
 import json
+from collections import Counter
+from io import BytesIO
 
 import pytest
 from pyarrow import parquet
 
+from daybell import App, every
+from daybell.cli.actions import export
+from daybell.client import when
+from daybell.testing import Bench
 from tests.cli.in_process import typing
 from tests.cli.sides import a_world
 
@@ -46,6 +52,30 @@ def test_all_that_has_ended_is_exported_with_its_attempts_and_logs(world, run, t
     (line,) = [row for row in rows if row["kind"] == "logs"]
     assert (line["job"], line["message"]) == ("greet", "greeting Ada")
     assert ended.err.startswith("exported 5 executions, 5 attempts, 1 logs")
+
+
+async def test_each_tick_is_exported_once_and_years_without_ticks_in_few_requests(monkeypatch):
+    monkeypatch.setattr(export, "PAGE_ITEMS_MAX", 1)
+    monkeypatch.setattr(when, "FIRES_MAX", 2)
+    app = App("memory://")
+
+    @app.task(schedule=every("12h"))
+    async def seldom(): ...
+
+    @app.task(schedule=every("1h"))
+    async def often(): ...
+
+    async with Bench(app) as bench:
+        await bench.advance("1d")
+        file = BytesIO()
+        run = export.Export(await app.client_for(None), frozenset({"ticks"}), None)
+        until = bench.now.timestamp() + 1
+        windows = [None async for _ in run.write(export.JsonLines(file), 0.0, until)]
+
+    rows = [json.loads(line) for line in file.getvalue().splitlines()]
+    assert Counter(row["job"] for row in rows) == {"seldom": 2, "often": 24}
+    assert len({(row["job"], row["at"]) for row in rows}) == len(rows)
+    assert len(windows) < 100
 
 
 def test_a_cursor_continues_behind_the_page_where_the_last_run_stopped(world, run, tmp_path):
@@ -97,3 +127,20 @@ def test_wrong_input_is_refused_with_the_way_out(world, run, words, named):
 
     assert ended.code == 2
     assert named in ended.err
+
+
+@pytest.mark.parametrize("side", ["here", "there"])
+def test_a_repeated_export_continues_where_it_ended(world, run, tmp_path, monkeypatch, side):
+    monkeypatch.setattr(export, "LATE_SECONDS", 0.0)
+    variables, name = getattr(world, side).variables, f"warehouse-{side}"
+    first = run("export", "--policy", name, "--output", "first.jsonl", **variables)
+    second = run("export", "--policy", name, "--output", "second.jsonl", **variables)
+
+    assert (first.code, second.code) == (0, 0), first.err + second.err
+    assert len(rows_of(tmp_path / "first.jsonl")) == 5
+    assert rows_of(tmp_path / "second.jsonl") == []
+    both = run("export", "--policy", name, "--since", "1d", **variables)
+    assert (both.code, "--policy" in both.err) == (2, True)
+    assert run("export", "--release", name, **variables).code == 0
+    again = run("export", "--release", name, **variables)
+    assert (again.code, "no export policy" in again.err) == (1, True)

@@ -63,7 +63,7 @@ REFUSED = [
     (("keys", "create", "x", "--role", "viewer", "--action", "trigger"), "viewer may not trigger"),
     (("keys", "create", "x", "--role", "viewer", "--action", "fly"), "'fly' is not an action"),
     (("keys", "create", "x", "--role", "viewer", "--job", "a*b"), "'a*b' is no pattern"),
-    (("keys", "create", "x", "--role", "worker", "--queue", "a"), "the role worker cannot be"),
+    (("keys", "create", "x", "--role", "worker", "--job", "a"), "and not to jobs"),
     (("keys", "create", "x", "--role", "boss"), "'boss' is not a role; there are viewer,"),
     (("keys", "create", "x"), "--role"),
     (("keys", "create", "", "--role", "viewer"), "key name is empty"),

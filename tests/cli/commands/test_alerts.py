@@ -30,6 +30,17 @@ async def test_a_rule_is_created_listed_replaced_and_deleted(command):
     assert "no alerts" in command("alerts", "list").out
 
 
+async def test_a_rule_sends_to_webhooks(command):
+    make = ("alerts", "create", "alive", "--on", "heartbeat", "--webhook", "https://example.org/a")
+    made = command(*make, "--webhook-secret", "KEY", "--json")
+    assert made.code == 0, made.err
+    (one,) = json.loads(made.out)["to"]
+    assert one == {"webhook": "https://example.org/a", "secret": "KEY"}
+    assert json.loads(made.out)["repeat"] == 60.0
+    wrong = command("alerts", "create", "b", "--on", "paused", "--webhook", "ftp://example.org")
+    assert (wrong.code, "http" in wrong.err) == (2, True)
+
+
 async def test_a_rule_is_silenced_and_heard_again(command):
     assert command("alerts", "create", "a", "--on", "paused").code == 0
     silent = command("alerts", "silence", "a", "--for", "2h", "--reason", "deploy")
@@ -51,6 +62,7 @@ async def test_a_rule_is_silenced_and_heard_again(command):
         (("create", "b", "--on", "nonsense"), 2),
         (("create", "b", "--on", "dead_letter", "--count", "3"), 2),
         (("create", "b", "--on", "late_start", "--grace", "soon"), 2),
+        (("create", "b", "--on", "paused", "--webhook-secret", "KEY"), 2),
         (("test", "missing"), 1),
         (("test", "a"), 2),
         (("acknowledge", "nonsense"), 2),

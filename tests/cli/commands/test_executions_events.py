@@ -58,8 +58,8 @@ def test_what_waits_is_shown_told_and_goes_on(waiting, tmp_path):
 def test_what_is_passed_on_to_a_node_is_told_with_its_id(capsys):
     id = mint()
 
-    _report_published(Published(True, 1, id, "ask"), as_json=False)
-    _report_published(Published(True, 1, id, "ask"), as_json=True)
+    _report_published(Published(True, 1, execution=id, node="ask"), as_json=False)
+    _report_published(Published(True, 1, execution=id, node="ask"), as_json=True)
 
     words, _, told = capsys.readouterr().out.partition("{")
     assert words == (

@@ -5,13 +5,14 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from daybell import Client
 from daybell.cli.views.executions import ExecutionSearch
-from daybell.core.execution import Failure, State
+from daybell.core.execution import Failure, State, join_lines, line_text
 from daybell.core.limits import SCAN_ITEMS_MAX
 from daybell.core.views import Page
-from tests.builders import an_execution, apply, claimed, death, defined, states
+from tests.builders import an_execution, apply, claimed, death, defined, states, success
 from tests.cli.terminal import daybell
 
 
@@ -163,3 +164,27 @@ def test_bench_makes_a_new_file(tmp_path):
 
     assert (ended.code, ended.err) == (0, "")
     assert "20 of 20" in ended.out
+
+
+async def test_the_lines_of_many_logs_are_searched(store, command, monkeypatch):
+    monkeypatch.setattr("daybell.client.logs.EXECUTIONS_PER_SEARCH", 1)
+    for number in range(3):
+        hands = await claimed(store, job="mail")
+        lines = ["a line", f"Timeout {number}\nafter 5 s"]
+        log = join_lines(line_text(0.0, "error", "app", one) for one in lines)
+        await apply(store, hands, replace(success(hands.one), log=log))
+
+    found = command("logs", "search", "timeout", "--job", "mail", "--level", "error")
+    page = json.loads(command("logs", "search", "timeout", "--limit", "2", "--json").out)
+    rest = command("logs", "search", "timeout", "--cursor", page["next_cursor"], "--json")
+    none = command("logs", "search", "timeout", "--since", "1h")
+    wrong = command("logs", "search", "--level", "loud")
+
+    assert found.code == 0
+    assert [line[:3] for line in found.out.splitlines()] == ["---", "197", "   "] * 3
+    assert f"--- mail {page['items'][0]['execution_id']} attempt 1 ---" in found.out
+    assert "error    app: Timeout 2\n    after 5 s\n" in found.out
+    assert [one["message"][:9] for one in page["items"]] == ["Timeout 2", "Timeout 1"]
+    assert [one["message"][:9] for one in json.loads(rest.out)["items"]] == ["Timeout 0"]
+    assert (none.code, none.out) == (0, "no log lines\n")
+    assert (wrong.code, wrong.err[:6]) == (2, "error:")

@@ -10,6 +10,7 @@ import pytest
 from daybell import Calendar, every
 from daybell.cli.doctor.report import judge_ahead, judge_schedules
 from daybell.client import schedules as room
+from daybell.client.backfill import backfill
 from daybell.core.ids import mint
 from daybell.core.limits import NEXT_SCHEDULES_MAX
 from daybell.core.schedule import NewSchedule, Schedule
@@ -312,7 +313,7 @@ async def test_a_backfill_is_shown_and_asked_about(client, command):
 
 async def test_the_execution_of_a_tick_shows_its_time(client, command):
     await client.define("report", schedule=every("1h"))
-    made = await room.backfill(client, "report", "2026-01-01", "2026-01-01T01:00:00Z")
+    made = await backfill(client, "report", "2026-01-01", "2026-01-01T01:00:00Z")
 
     shown = command("executions", "show", str(made.ticks[0].execution))
 

@@ -23,7 +23,7 @@ async def test_gates_that_count_right_are_fine(store):
 
     check = await check_gates(store)
 
-    assert (check.is_ok, check.found) == (True, "each counts as many inside as there are")
+    assert (check.is_ok, check.found) == (True, "all counts agree with the executions")
 
 
 async def test_one_that_counts_wrongly_is_named_with_what_to_do(store):

@@ -51,7 +51,7 @@ async def test_jobs_that_are_to_run_and_that_nobody_runs_are_named(client):
     ]
     await a_live_worker(client, "command", "sql:warehouse")
     (fine,) = await check_kinds(client.store)
-    assert (fine.is_ok, fine.found) == (True, "somebody runs all that is to run")
+    assert (fine.is_ok, fine.found) == (True, "workers can run every job that is to run")
 
 
 async def test_a_job_that_is_paused_waits_for_nobody(client):

@@ -1,5 +1,7 @@
 """A world on each store."""
 
+from datetime import UTC, datetime
+
 import pytest
 
 from tests.client.explain.situations import World
@@ -14,6 +16,8 @@ async def place(request, tmp_path, servers):
 
 @pytest.fixture
 async def world(place, store, tmp_path):
+    # Commands have the time of this machine.
+    await place.clock.advance(max(0.0, datetime.now(UTC).timestamp() - place.clock.now()))
     made = World(place, store, tmp_path)
     await made.client.define("resize")
     await made.client.define("single", overlap="queue")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -12,6 +14,8 @@ from daybell.api import ApiOptions, create_api
 from daybell.client import Client, wire
 from daybell.core.execution import State
 from daybell.core.ids import mint
+from daybell.core.lifecycle import after_cancel
+from daybell.core.placement import parse_amounts
 from daybell.engine.events import Events
 from daybell.engine.loop import ManualClock
 from daybell.engine.scheduler import DependentsLoop, Scheduler
@@ -32,6 +36,7 @@ class World:
         self.place, self.store, self.folder = place, store, folder
         self.client = Client(store)
         self.clock = place.clock
+        self._taken: list[Hands] = []
 
     async def worker(
         self, *queues: str, kinds: tuple[str, ...] = ("task",), lease: float = LEASE, **options: Any
@@ -48,6 +53,19 @@ class World:
         hands = await claim(self.store, worker=worker, kinds=KINDS)
         one = next(one for one in hands.executions if one.id == made.id)
         return made.id, hands._replace(executions=[one])
+
+    async def take(self, **options: Any) -> None:
+        """Let a worker claim all that it can."""
+        worker = await self.worker(capacity=10, resources=options.pop("resources", {}))
+        self._taken.append(await claim(self.store, worker=worker, **options))
+
+    async def stop_cancelled(self) -> None:
+        """Let workers end the executions that they were asked to stop."""
+        for hands in self._taken:
+            for one in hands.executions:
+                found = (await self.store.catalog.get_execution(TENANT, one.id)).execution
+                if found.cancel_requested_at is not None:
+                    await apply(self.store, hands, after_cancel(one, ran=1.0))
 
     async def fire(self) -> None:
         """Fire the schedules that are due, and start or skip dependents."""
@@ -92,6 +110,8 @@ class World:
                 DAYBELL_DATABASE_URL=f"{prefix}{self.place.url}",
             )
             assert ended.code == 0, (command, ended.out, ended.err)
+            # Nothing that it wrote may lie in the future.
+            await self.clock.advance(max(0.0, datetime.now(UTC).timestamp() - self.clock.now()))
 
     async def _send(self, method: str, path: str, body: dict[str, Any] | None) -> None:
         app = create_api(self.client, options=ApiOptions(open_tenant=TENANT))
@@ -105,8 +125,14 @@ class World:
             await self.store.admin.lead("scheduler", holder=mint(), lease=60.0)
             return await self.fire()
         assert words[:2] == ["daybell", "worker"], command
-        queues = words[words.index("--queues") + 1] if "--queues" in words else "default"
+        flags = dict(pairwise(words))
+        queues = flags.get("--queues", "default")
+        options: dict[str, Any] = {"resources": parse_amounts(flags.get("--resources", ""))}
+        options["labels"] = dict(
+            label.split("=", 1) for label in flags.get("--labels", "").split(",") if label
+        )
         kinds = {"http", "workflow"}
         kinds |= {"command"} if "--allow-command" in words else set()
         kinds |= {"task"} if "APP" in words else set()
-        await self.worker(queues, kinds=tuple(sorted(kinds)), capacity=10)
+        kinds |= set() if kinds & {"command", "task"} or "APP" in words else {"task"}
+        await self.worker(queues, kinds=tuple(sorted(kinds)), capacity=10, **options)

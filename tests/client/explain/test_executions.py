@@ -60,6 +60,21 @@ async def test_its_workers_are_draining(client):
     assert await reason(client, made) == "draining"
 
 
+async def test_no_worker_has_its_labels(client):
+    await client.define("train", requires={"gpu": "a100"}, resources={"memory": "4GB"})
+    made = await client.enqueue("train")
+    await a_live_worker(client, name="near", queues=("default",), labels={"gpu": "a100"})
+    await a_live_worker(client, name="far", queues=("default",))
+
+    found = await client.why(made.id)
+
+    assert found.code == "no_worker_of_kind"
+    assert found.detail == (
+        "no live worker of queue 'default' has gpu=a100, memory=4GB (the nearest, near, lacks"
+        " memory=4GB); start one with `daybell worker --labels gpu=a100 --resources memory=4GB`"
+    )
+
+
 async def test_no_worker_runs_its_kind(client):
     made = await client.enqueue("resize")
     await a_live_worker(client, kinds=("http",))
@@ -156,6 +171,18 @@ async def test_a_dead_one_says_the_first_line_of_its_error(client):
 
     assert found.code == "dead"
     assert found.detail.endswith("(retries_used_up); its error: CommandFailed: exit code 3")
+
+
+async def test_it_is_debounced(client):
+    await client.define("render", debounce="30s", max_wait="5m")
+    made = await client.enqueue("render")
+
+    found = await client.why(made.id)
+
+    assert found.code == "debounced"
+    assert found.detail.startswith("it is debounced until ")
+    assert "30s more, at " in found.detail
+    assert found.next_at is not None
 
 
 async def test_it_is_not_due(client):

@@ -26,6 +26,7 @@ from tests.builders import (
     retry,
     success,
 )
+from tests.sweeps import fold_stats
 
 pytestmark = pytest.mark.usefixtures("store")
 HOUR = 3600.0
@@ -179,6 +180,79 @@ async def worker_lost(world):
     return id
 
 
+async def _limited(world, **options):
+    """The second of two executions, of which the first has the limit."""
+    await world.client.define("limited", **options)
+    args = {"account": "acme"}
+    await world.client.enqueue("limited", args)
+    second = await world.client.enqueue("limited", args)
+    await world.take()
+    return second.id
+
+
+async def limit(world):
+    return await _limited(world, concurrency=1)
+
+
+async def shared_limit(world):
+    return await _limited(world, concurrency={"name": "stripe", "limit": 1, "key": "account"})
+
+
+async def rate(world):
+    return await _limited(world, rate="1/h")
+
+
+async def _paused(world, key):
+    id = await _limited(world, concurrency={"name": "stripe", "limit": 5, "key": "account"})
+    await world.client.pause_limit("stripe", key=key)
+    third = (await world.client.enqueue("limited", {"account": "acme"})).id
+    await world.take()
+    assert third != id
+    return third
+
+
+async def limit_paused(world):
+    return await _paused(world, None)
+
+
+async def item_paused(world):
+    return await _paused(world, "acme")
+
+
+async def no_labels(world):
+    await world.client.define("train", requires={"gpu": "a100"}, resources={"memory": "4GB"})
+    await world.worker(labels={"gpu": "t4"}, resources={"memory": 8e9})
+    return (await world.client.enqueue("train")).id
+
+
+async def resources_busy(world):
+    await world.client.define("train", resources={"gpu": 1})
+    await world.client.enqueue("train")
+    needs = (await world.client.job("train")).definition.needs
+    await world.take(resources={"gpu": 1.0}, kinds=(needs,))
+    return (await world.client.enqueue("train")).id
+
+
+async def debounced(world):
+    await world.client.define("render", debounce="30s")
+    return (await world.client.enqueue("render")).id
+
+
+async def skipped_by_limit(world):
+    await world.client.define("limited", concurrency=1, on_full="skip")
+    await world.client.enqueue("limited")
+    second = await world.client.enqueue("limited")
+    await world.take()
+    return second.id
+
+
+async def singleton(world):
+    options = {"singleton": "unfinished", "on_conflict": "cancel"}
+    await world.client.define("alone", **options)
+    await world.client.enqueue("alone")
+    return (await world.client.enqueue("alone")).id
+
+
 async def dead(world):
     id, hands = await world.start()
     await apply(world.store, hands, death(hands.one))
@@ -236,6 +310,16 @@ CAUSES = {
     "cancelling": (cancelling, "cancelling", 0, ""),
     "worker_silent": (worker_silent, "worker_silent", 1, "taken"),
     "worker_lost": (worker_lost, "worker_lost", 1, "taken"),
+    "limit": (limit, "limit", 2, "room"),
+    "shared limit": (shared_limit, "limit", 2, "room"),
+    "rate": (rate, "limit", 1, "room"),
+    "limit paused": (limit_paused, "limit", 1, "room"),
+    "item paused": (item_paused, "limit", 1, "room"),
+    "no_labels": (no_labels, "no_worker_of_kind", 1, "other"),
+    "resources_busy": (resources_busy, "resources_busy", 2, "room"),
+    "debounced": (debounced, "debounced", 1, "other"),
+    "skipped by limit": (skipped_by_limit, "skipped", 1, "again"),
+    "singleton": (singleton, "cancelled", 1, "again"),
     "dead": (dead, "dead", 2, "other"),
     "cancelled": (cancelled, "cancelled", 1, "again"),
     "skipped by overlap": (skipped_by_overlap, "skipped", 1, "again"),
@@ -276,6 +360,10 @@ async def test_a_remedy_removes_its_cause(cause, number, by, world):
         await world.work_off()
     if change == "known" and remedy.request is None:
         await world.clock.advance(61)
+    if change == "room":
+        await world.clock.advance(30)  # all waits are checked every few seconds
+        await world.stop_cancelled()
+        await world.take()
     if change == "taken":
         await take_back(world)
     if change == "again":
@@ -375,7 +463,7 @@ async def test_the_start_is_estimated_by_the_rate_of_the_last_minutes(world):
     hands = await claim(world.store, worker=worker)
     await apply(world.store, hands, *(success(one) for one in hands.executions))
     await world.clock.advance(60)
-    while await world.store.fold_stats():
+    while await fold_stats(world.store):
         pass
     await world.worker(capacity=100)
     for _ in range(9):
@@ -398,9 +486,15 @@ async def test_the_parts_of_the_delay_add_up(cause, world):
     assert sum(part.seconds for part in found.delays) == pytest.approx(total, abs=1e-6)
 
 
-async def test_the_delay_is_split_by_its_causes(world):
-    await world.client.enqueue("single")
-    second = await world.client.enqueue("single")
+# A limit is given at a claim, a slot at the end of the execution before.
+@pytest.mark.parametrize(
+    ("job", "waits"),
+    [("single", {"slot": 10.0, "worker": 6.0}), ("limited", {"limit": 15.0, "worker": 1.0})],
+)
+async def test_the_delay_is_split_by_its_causes(world, job, waits):
+    await world.client.define("limited", concurrency=1)
+    await world.client.enqueue(job)
+    second = await world.client.enqueue(job)
     worker = await world.worker(capacity=10)
     await world.clock.advance(10)
     first = await claim(world.store, worker=worker)
@@ -413,8 +507,7 @@ async def test_the_delay_is_split_by_its_causes(world):
     found = await world.client.why(second.id)
 
     assert {one.code: round(one.seconds, 3) for one in found.delays} == {
-        "slot": 10.0,
-        "worker": 6.0,
+        **waits,
         "run": 2.0,
     }
 

@@ -72,6 +72,14 @@ async def no_worker(world):
     return "resize"
 
 
+async def limit(world):
+    await world.client.define("limited", concurrency=1)
+    await world.client.pause_limit("limited")
+    await world.client.enqueue("limited")
+    await world.take()
+    return "limited"
+
+
 async def deleted(world):
     await world.client.delete_job("extract")
     return "extract"
@@ -89,6 +97,7 @@ CAUSES = {
     "no_scheduler": (no_scheduler, "no_scheduler", 1),
     "reboot": (reboot, "reboot", 1),
     "no_worker": (no_worker, "no_worker", 1),
+    "limit": (limit, "limit", 1),
     "deleted": (deleted, "deleted", 0),
 }
 REMEDIES = [
@@ -122,6 +131,9 @@ async def test_a_remedy_removes_its_cause(cause, number, by, world):
 
     if cause == "dependencies" and number == 0:
         await world.work_off()
+    if cause == "limit":
+        await world.clock.advance(30)  # all waits are checked every few seconds
+        await world.take()
     after = await world.client.why_job(job)
     is_run = remedy.label == f"run job {job} now" or cause in ("dependencies", "no_scheduler")
     assert after.code != code or (is_run and len(await world.states(job)) > before)

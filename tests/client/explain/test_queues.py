@@ -9,12 +9,15 @@ from tests.builders import TENANT, apply, claim, success
 from tests.client.explain.test_executions_remedies import (
     draining,
     due,
+    no_labels,
     no_worker,
     no_worker_of_kind,
     queue_paused,
     quota,
+    resources_busy,
     workers_busy,
 )
+from tests.sweeps import fold_stats
 
 
 async def empty(world):
@@ -29,6 +32,8 @@ CAUSES = {
     "queue_paused": (queue_paused, "queue_paused", 1),
     "quota": (quota, "quota", 1),
     "workers_busy": (workers_busy, "workers_busy", 1),
+    "no_labels": (no_labels, "no_worker_of_kind", 1),
+    "resources_busy": (resources_busy, "resources_busy", 2),
     "due": (due, "due", 0),
     "empty": (empty, "empty", 0),
 }
@@ -61,6 +66,7 @@ async def test_a_remedy_removes_its_cause(cause, number, by, world):
 
     await world.perform(remedy, by=by)
 
+    await world.stop_cancelled()
     assert (await world.client.why_queue("default")).code != code
 
 
@@ -84,7 +90,7 @@ async def test_the_end_of_the_backlog_is_estimated(world):
     hands = await claim(world.store, worker=worker)
     await apply(world.store, hands, *(success(one) for one in hands.executions))
     await world.clock.advance(60)
-    while await world.store.fold_stats():
+    while await fold_stats(world.store):
         pass
     for _ in range(5):
         await world.client.enqueue("resize")

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from daybell import Calendar, Client, RemoteClient, Retry, cron, every
 from daybell.client import wire
-from daybell.client.executions import START, read_execution
+from daybell.client.executions import read_execution
+from daybell.client.logs import START
 from daybell.client.remote import transport
 from daybell.client.retries import RetryOutcome
 from daybell.core.access import Role
@@ -29,7 +30,7 @@ from daybell.errors import (
     UsageError,
     VersionConflict,
 )
-from tests.builders import apply, claim, death, retry
+from tests.builders import apply, claim, death, retry, success
 from tests.client.remote.losing import losing
 from tests.refusals import refuses
 
@@ -487,6 +488,19 @@ async def test_templates_are_kept_over_http(store, client):
     await client.delete_template("backup")
     with pytest.raises(TemplateNotFound):
         await client.template("backup")
+
+
+async def test_a_search_in_logs_is_the_same_over_http(store, client):
+    await store.enqueue("plain")
+    hands = await claim(store.store, queues=["images"])
+    log = line_text(60.0, "info", "app", "hi")
+    await apply(store.store, hands, replace(success(hands.one), log=log))
+
+    for options in ({}, {"job": "plain", "status": ["succeeded"], "since": 59.0, "limit": 1}):
+        there = await client.search_logs("HI", **options)
+        assert there == await store.search_logs("HI", **options) and len(there.items) == 1
+    with refuses(UsageError, field="level"):
+        await client.search_logs(level="loud")
 
 
 async def test_statistics_are_the_same_over_http(store, client):

@@ -40,21 +40,25 @@ def test_counters_and_histograms_without_labels_begin_at_zero():
 
 def test_a_histogram_counts_durations_up_to_each_bound():
     buckets = {bucket_of(0.005): 2, bucket_of(3.0): 5, bucket_of(1e9): 1}
-    found = read([Reading("run_seconds", ("t", "q"), Distribution(buckets, 20.0))])
+    found = read([Reading("run_seconds", ("t", "q", "task"), Distribution(buckets, 20.0))])
 
     name = "daybell_run_seconds_bucket"
-    assert found[name, "0.0047", "q", "t"] == 0
-    assert found[name, "0.01", "q", "t"] == 2
-    assert found[name, "2.2", "q", "t"] == 2
-    assert found[name, "4.7", "q", "t"] == 7
-    assert found[name, "+Inf", "q", "t"] == found["daybell_run_seconds_count", "q", "t"] == 8
-    assert found["daybell_run_seconds_sum", "q", "t"] == 20
+    assert found[name, "task", "0.0047", "q", "t"] == 0
+    assert found[name, "task", "0.01", "q", "t"] == 2
+    assert found[name, "task", "2.2", "q", "t"] == 2
+    assert found[name, "task", "4.7", "q", "t"] == 7
+    assert (
+        found[name, "task", "+Inf", "q", "t"]
+        == found["daybell_run_seconds_count", "task", "q", "t"]
+        == 8
+    )
+    assert found["daybell_run_seconds_sum", "task", "q", "t"] == 20
 
 
 def test_the_sum_of_a_histogram_is_estimated_if_it_is_not_known():
-    found = read([Reading("run_seconds", ("t", "q"), Distribution({bucket_of(2.0): 10}))])
+    found = read([Reading("run_seconds", ("t", "q", "task"), Distribution({bucket_of(2.0): 10}))])
 
-    assert 18 < found["daybell_run_seconds_sum", "q", "t"] < 22
+    assert 18 < found["daybell_run_seconds_sum", "task", "q", "t"] < 22
 
 
 def test_only_the_metrics_that_are_asked_for_are_written():
@@ -68,6 +72,6 @@ def test_names_and_labels_follow_the_rules_of_prometheus():
         assert name.endswith("_total") is (metric.kind == "counter")
         assert name.replace("_", "").isalnum() and name == name.lower()
         assert set(metric.labels) <= {
-            "tenant", "queue", "job", "state", "outcome", "role", "table", "result", "decision",
-            "operation", "code",
+            "tenant", "queue", "kind", "job", "state", "outcome", "role", "table", "result",
+            "decision", "operation", "code", "limit",
         }  # fmt: skip

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daybell.core import kinds
 from daybell.core.execution import Outcome, State
+from daybell.core.monitoring import stats
 from daybell.core.monitoring.stats import (
     BOUNDS,
     COUNTS,
@@ -243,3 +245,11 @@ def test_the_rate_of_success_leaves_out_what_people_and_rules_ended():
 
     assert tally.success_rate == 0.75
     assert set(tally.values()) == set(METRICS)
+
+
+def test_the_kind_of_a_job_is_in_what_its_executions_need():
+    assert stats.KINDS == kinds.KINDS
+    for place, kind in enumerate(stats.KINDS):
+        for needs in (kind, f"limited:{kind}", f"admitted:{kind}"):
+            assert stats.kind_code(needs) == place
+    assert stats.KINDS[stats.kind_code("limited:sql:shop")] == "sql"

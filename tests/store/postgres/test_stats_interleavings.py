@@ -8,6 +8,7 @@ import pytest
 
 from daybell.core.monitoring.stats import StatQuery
 from tests.builders import TENANT, dead, finished
+from tests.sweeps import fold_stats
 
 # An end as any writer makes it: only the time at which it is committed differs.
 END = """
@@ -20,7 +21,7 @@ END = """
 
 
 async def fold(store):
-    while await store.fold_stats():
+    while await fold_stats(store):
         pass
 
 
@@ -73,7 +74,7 @@ async def test_however_late_an_end_is_committed_it_is_counted_once(store, place,
             writers.append(Writer(link))
         for _ in range(120):
             if random.random() < 0.2:
-                await store.fold_stats(limit=random.choice([1, 5, 20_000]))
+                await fold_stats(store, limit=random.choice([1, 5, 1000]))
             else:
                 ends += await random.choice(writers).step(random)
         for writer in writers:

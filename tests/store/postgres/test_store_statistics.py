@@ -100,9 +100,9 @@ LOAD = (
     """
     WITH w AS (
       INSERT INTO daybell.worker (started_at, renewed_at, lease_until, tenant, pid, capacity, state,
-                                  id, name, host, version, queues, kinds, labels)
+                                  id, name, host, version, queues, kinds, labels, resources)
       SELECT daybell.now(), daybell.now(), daybell.now() + 1e6, 1, 1, 1, 1, gen_random_uuid(),
-             'w', 'h', 'v', '{}', '{}', '{}'
+             'w', 'h', 'v', '{}', '{}', '{}', '{}'
         FROM generate_series(1, $1::int / 10000)
       RETURNING id)
     INSERT INTO daybell.lease (id, worker, tenant, ids, attempts)

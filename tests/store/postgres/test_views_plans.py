@@ -12,7 +12,7 @@ import pytest
 from daybell.core.checks import schedule_cursor
 from daybell.core.execution import TERMINAL, State
 from daybell.core.ids import mint
-from daybell.core.job import DECLARED_MAX, LOOKED_AT_MAX
+from daybell.core.job import DECLARED_MAX, LOOKED_AT_MAX, TEMPLATES
 from daybell.core.limits import COUNT_ITEMS_MAX, SCAN_ITEMS_MAX
 from daybell.core.views import ExecutionFilter
 from daybell.store.postgres import PostgresStore
@@ -109,6 +109,7 @@ VIEWS = {
         2 * DECLARED_MAX,
     ),
     "job": (lambda store: store.catalog.get_job(TENANT, "common"), 0),
+    "jobs by name": (lambda store: store.catalog.get_jobs(TENANT, JOBS), 0),
     "versions": (lambda store: store.catalog.list_versions(TENANT, "common"), 0),
     "schedules": (
         lambda store: store.schedules.list_job_schedules(TENANT, "timed", limit=PAGE),
@@ -135,6 +136,10 @@ VIEWS = {
         lambda store: store.schedules.list_schedules(TENANT, after=UUID(int=1), limit=PAGE),
         2 * PAGE,
     ),
+    "estimate": (
+        lambda store: store.catalog.estimate_executions(TENANT, ExecutionFilter()),
+        4 * SCAN_ITEMS_MAX,
+    ),
     "queues": (lambda store: store.catalog.list_queues(TENANT), COUNT_ITEMS_MAX),
     "backlogs": (lambda store: store.catalog.list_backlogs(TENANT, "default"), COUNT_ITEMS_MAX),
     "place in a queue": (
@@ -149,7 +154,7 @@ VIEWS = {
     "activity": (lambda store: store.catalog.activity(TENANT), PAGE),
     "events": (lambda store: store.runs.list_events(TENANT), 0),
     "audit": (lambda store: store.admin.list_audit(TENANT), 0),
-    "templates": (lambda store: store.admin.list_templates(TENANT), 0),
+    "templates": (lambda store: store.admin.list_records(TENANT, TEMPLATES), 0),
     "all": listed(),
     "queued": listed(states=frozenset({State.QUEUED})),
     "scheduled": listed(30 * PAGE, states=frozenset({State.SCHEDULED})),
@@ -177,6 +182,7 @@ VIEWS = {
     "until": listed(SCAN_ITEMS_MAX, until=-1.0),
     "of a schedule": listed(schedule=mint()),
     "of a parent": listed(parent=mint()),
+    "logs": (lambda store: store.catalog.read_logs(TENANT, [mint() for _ in range(5)]), 0),
     "by ids": listed(ids=frozenset(mint() for _ in range(5))),
     "count": counted(),
     "count of a job": counted(job="common"),

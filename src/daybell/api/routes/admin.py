@@ -12,7 +12,7 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from daybell.api.bodies import NewKey, NewSecret, NewTenant, Nothing, TenantChange
+from daybell.api.bodies import ExportHold, NewKey, NewSecret, NewTenant, Nothing, TenantChange
 from daybell.api.caller import Caller, answer_created, answer_json, answer_page
 from daybell.api.contract import LOCATION, REPLAYED
 from daybell.api.fields import UUID_FORMAT, AgoBound, Limit, Paged, Shorter
@@ -321,6 +321,61 @@ async def _find_secret(caller: Caller, name: str) -> wire.Secret | None:
 def _secret_payload(secret: wire.Secret | None) -> dict[str, Any] | None:
     """Return the fields of a secret for the audit log."""
     return None if secret is None else {"version": secret.version, "key_id": secret.key_id}
+
+
+# `/exports`: how far repeated exports have come.
+
+exports_router = Routes("/exports", tag="access")
+
+ExportPath = Annotated[str, Meta(description="The name of an export policy.", max_length=200)]
+
+
+@exports_router.get(
+    "",
+    id="list_exports",
+    role=Role.ADMIN,
+    action=Action.READ,
+    answers=Page[wire.ExportPolicy],
+    says="Export policies, by name.",
+)
+async def list_exports(caller: Caller, query: Paged) -> Response:
+    """List how far each repeated export has come."""
+    return answer_list(
+        await caller.client.export_policies(),
+        key=lambda one: one.name,
+        read=str,
+        limit=query.limit,
+        cursor=query.cursor,
+    )
+
+
+@exports_router.put(
+    "/{name}",
+    id="hold_export",
+    role=Role.ADMIN,
+    action=Action.DEFINE,
+    answers=wire.ExportPolicy,
+    says="The policy as it is now.",
+)
+async def hold_export(body: ExportHold, name: ExportPath, caller: Caller) -> Response:
+    """Record how far an export has come. Retention keeps what ended later."""
+    client = caller.audited("export.hold", name, after=body)
+    return answer_json(await client.hold_export(name, body.until, author=caller.actor))
+
+
+@exports_router.delete(
+    "/{name}",
+    id="release_export",
+    role=Role.ADMIN,
+    action=Action.DEFINE,
+    answers=wire.DeletedName,
+    says="Retention waits for it no longer.",
+    errors=(404,),
+)
+async def release_export(name: ExportPath, caller: Caller) -> Response:
+    """Forget a repeated export."""
+    await caller.audited("export.release", name).release_export(name)
+    return answer_json(wire.DeletedName(name=name, status="deleted"))
 
 
 # `/audit`: all changes, with their actor and address.

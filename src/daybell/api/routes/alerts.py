@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from http import HTTPStatus
 from typing import Annotated
-from urllib.parse import quote
 
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
 from daybell.api.bodies import DeclaredAlert, NewAlert, Nothing, Silence
-from daybell.api.caller import Caller, answer_created, answer_json, answer_page
+from daybell.api.caller import Caller, answer_json, answer_page
 from daybell.api.contract import ETAG, LOCATION, NEW_ALERTS, REPLAYED
 from daybell.api.fields import UUID_FORMAT, Paged, Shorter
-from daybell.api.idempotency import IdempotentRequest, perform_once
+from daybell.api.idempotency import create_record, etag_header
 from daybell.api.router import Routes
 from daybell.api.routes.jobs import precondition, read_version
 from daybell.client import wire
@@ -43,22 +42,17 @@ async def create_alert(
     request: Request, body: NewAlert, raw: bytes, caller: Caller, key: str | None
 ) -> Response:
     """Create an alert rule. The leader evaluates it every 10 seconds from then on."""
-
-    async def perform(this: IdempotentRequest) -> Response:
-        made = await _create(caller, body, this)
-        location = f"/api/v1/alerts/{quote(made.name, safe='')}"
-        return answer_created(made, location=location, headers=_etag(made))
-
-    return await perform_once(request, caller, key, raw, perform)
-
-
-async def _create(caller: Caller, wanted: NewAlert, this: IdempotentRequest) -> wire.Alert:
-    entry, name = this.made("entry"), wanted.name
-    if this.is_repeated and await caller.recorded("alert.create", name, entry) is not None:
-        return await caller.client.alert(name)
-    fields = wanted.given()
-    client = caller.audited("alert.create", name, after=fields, id=entry)
-    return await client.set_alert(fields, author=caller.actor, expect=0)
+    return await create_record(
+        request,
+        caller,
+        key,
+        raw,
+        noun="alert",
+        name=body.name,
+        fields=body.given(),
+        make=lambda client, given: client.set_alert(given, author=caller.actor, expect=0),
+        find=caller.client.alert,
+    )
 
 
 @router.get(
@@ -88,7 +82,7 @@ async def list_alerts(caller: Caller, query: Paged) -> Response:
 async def get_alert(name: AlertPath, caller: Caller) -> Response:
     """Show an alert rule."""
     found = await caller.client.alert(name)
-    return answer_json(found, headers=_etag(found))
+    return answer_json(found, headers=etag_header(found))
 
 
 @router.put(
@@ -118,7 +112,7 @@ async def set_alert(
     with precondition(expect):
         made = await client.set_alert(fields, author=caller.actor, expect=expect)
     status = HTTPStatus.CREATED if before is None else HTTPStatus.OK
-    return answer_json(made, status=status, headers=_etag(made))
+    return answer_json(made, status=status, headers=etag_header(made))
 
 
 @router.delete(
@@ -179,10 +173,6 @@ async def test_alert(name: AlertPath, caller: Caller) -> Response:
     return answer_json(made, status=HTTPStatus.ACCEPTED)
 
 
-def _etag(alert: wire.Alert) -> dict[str, str]:
-    return {"ETag": f'"{alert.version}"'}
-
-
 async def _before(caller: Caller, name: str) -> wire.Alert | None:
     try:
         return await caller.client.alert(name)
@@ -207,6 +197,7 @@ class IncidentsQuery(Paged):
 @incidents_router.get(
     "",
     id="list_incidents",
+    live="incident_id",
     role=Role.VIEWER,
     action=Action.READ,
     answers=Page[wire.Incident],

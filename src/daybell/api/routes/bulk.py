@@ -35,6 +35,7 @@ from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.limits import (
     BULK_BYTES_MAX,
     ENQUEUE_BATCH_MAX,
+    PAGE_ITEMS_MAX,
     REQUEST_BYTES_MAX,
 )
 from daybell.core.views import Page, Total
@@ -54,6 +55,7 @@ OPTIONS: Final = (
     "retries",
     "timeout",
     "force",
+    "cache",
 )
 
 router = Routes("/executions", tag="executions")
@@ -82,6 +84,7 @@ class FullItem(
     retries: int | None = None
     timeout: float | str | None = None
     force: bool = False
+    cache: str | None = None
 
 
 Part: TypeAlias = Sequence[PlainItem] | Sequence[FullItem]
@@ -397,19 +400,22 @@ async def _count(
 
 
 def make_sweep(wanted: Selection | LetterSelection) -> Sweep:
-    """How far a request goes: of what is searched by content, a bounded number is read. A worker is
-    content if several have its name.
+    """How far a request goes: of what is searched by content, a bounded number is read; of all
+    filters, with a limit. A worker is content if several have its name.
     """
     content = CONTENT | {"worker_id"}
     is_search = wanted.filter is not None and bool(
         content & msgspec.to_builtins(wanted.filter).keys()
     )
-    if wanted.cursor is not None and not is_search:
+    limit = wanted.limit
+    if wanted.cursor is not None and not is_search and limit is None:
         raise UsageError(
-            "cursor is for filters by content, whose answer has a next_cursor; leave it out",
+            "cursor is for filters by content and for requests with a limit, whose answer has a"
+            " next_cursor; leave it out",
             field="cursor",
         )
-    return Sweep(cursor=wanted.cursor, pages=SWEEP_PAGES)
+    pages = SWEEP_PAGES if limit is None else min(SWEEP_PAGES, limit // PAGE_ITEMS_MAX)
+    return Sweep(cursor=wanted.cursor, pages=pages, is_bounded=limit is not None)
 
 
 def check_selection(wanted: Any) -> None:
@@ -436,6 +442,7 @@ _EXAMPLES: Final[dict[str, Any]] = {
 @dead_letters_router.get(
     "",
     id="list_dead_letters",
+    live="execution_id",
     role=Role.VIEWER,
     action=Action.READ,
     reach=Reach.NAMES,
@@ -459,6 +466,7 @@ async def list_dead_letters(
 @dead_letters_router.get(
     "/groups",
     id="group_dead_letters",
+    live="q",
     role=Role.VIEWER,
     action=Action.READ,
     reach=Reach.NAMES,
@@ -470,7 +478,7 @@ async def list_dead_letters(
 async def group_dead_letters(request: Request, caller: Caller, query: Search) -> Response:
     """Group dead letters by job and error, with count, first and last time.
 
-    One request reads 10,000 letters, newest first, and ignores `limit`. If there are more, the
+    One request reads 5,000 letters, newest first, and ignores `limit`. If there are more, the
     groups of the answer to `next_cursor` add to these. `q` of a group selects its letters.
     """
     page = await caller.client.dead_letter_groups(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import binascii
 import re
 from base64 import b64decode
+from collections.abc import Sequence
 from typing import Any, Final, cast
 from urllib.parse import unquote
 
@@ -13,12 +14,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from daybell.api.bodies import SPEC, CloudEvent, Decision, Signal
-from daybell.api.caller import Caller, Invalid, Unsupported, answer_json
+from daybell.api.caller import Caller, Invalid, answer_json
 from daybell.api.contract import REPLAYED
 from daybell.api.fields import ExecutionPath, Paged
 from daybell.api.guard import is_handshake, is_json, is_text
 from daybell.api.idempotency import IdempotentRequest, perform_once
-from daybell.api.requests import read_bytes, read_json, validate_body
+from daybell.api.requests import read_bytes, read_json, validate_body, yield_to_loop
 from daybell.api.router import Reach, Routes, refuse_method
 from daybell.client import answers, wire
 from daybell.client.events import read_decision, read_event
@@ -26,9 +27,14 @@ from daybell.client.requests import read_id
 from daybell.core.access import Action, Role
 from daybell.core.event import NewEvent
 from daybell.core.event import Published as Sent
-from daybell.core.limits import PAGE_ITEMS_MAX
+from daybell.core.limits import (
+    BULK_BYTES_MAX,
+    EVENT_BATCH_MAX,
+    PAGE_ITEMS_MAX,
+    REQUEST_BYTES_MAX,
+)
 from daybell.core.views import Page
-from daybell.errors import PayloadError
+from daybell.errors import PayloadError, PayloadTooLarge
 
 router = Routes("", tag="events")
 
@@ -56,7 +62,10 @@ _EXTENSION: Final = re.compile(r"[a-z0-9]+")  # the names of CloudEvents extensi
     says="It is on record, and what waited for it goes on.",
     body=CloudEvent,
     body_types=(STRUCTURED,),
+    bodies={BATCH: list[CloudEvent]},
+    answers_also=wire.PublishedMany,
     is_body_read=False,
+    bytes_max=BULK_BYTES_MAX,
     examples={
         "an event": {
             "specversion": SPEC,
@@ -70,26 +79,93 @@ _EXTENSION: Final = re.compile(r"[a-z0-9]+")  # the names of CloudEvents extensi
     headers=REPLAYED,
 )
 async def publish_event(request: Request, caller: Caller, key: str | None) -> Response:
-    """Tell of an event: what waits for it goes on, and what will wait for it finds it.
+    """Publish an event: the jobs that listen to it are fired, what waits for it goes on, and what
+    will wait for it finds it.
 
     Takes a CloudEvent in structured mode, also as plain JSON, and in binary mode: the attributes
     as `ce-…` headers, and the data, JSON or text, as the body. Data without a Content-Type is JSON.
-    An event is kept for seven days.
+    A batch, or a JSON list, has up to 1,000 events: all are stored, or none. An event is kept for
+    seven days.
     """
-    raw = await read_bytes(request, takes_text=_VERSION in request.headers)
-    said = _read(request, raw)
+    batch = _kind(request) == BATCH
+    raw = await read_bytes(
+        request,
+        bytes_max=BULK_BYTES_MAX,
+        takes_text=_VERSION in request.headers and not batch,
+    )
+    is_list = batch or raw[:64].lstrip()[:1] == b"["
+    if not is_list and len(raw) > REQUEST_BYTES_MAX:
+        raise PayloadTooLarge(
+            f"the body has {len(raw):,} bytes; the limit is {REQUEST_BYTES_MAX:,}"
+        )
+    said = [] if is_list else [_read(request, raw)]
+    if is_list:
+        said = await _read_batch(raw, is_strict=batch)
 
     async def perform(this: IdempotentRequest) -> Response:
-        event = read_event(
-            said.type,
-            said.data,
-            source=said.source,
-            id=said.id or str(this.made("event")),
-            time=said.time,
-        )
+        events = [
+            read_event(
+                one.type,
+                one.data,
+                source=one.source,
+                id=one.id or str(this.made("event", *([place] if is_list else []))),
+                time=one.time,
+            )
+            for place, one in enumerate(said)
+        ]
+        if is_list:
+            return await _send_batch(caller, events, this)
+        (event,) = events
         return await _send(caller, event, this, action="event.publish", target=event.name)
 
     return await perform_once(request, caller, key, raw, perform)
+
+
+async def _read_batch(raw: bytes, *, is_strict: bool) -> list[CloudEvent]:
+    """Read a list of events. Errors name the place of each that is wrong. In a batch of CloudEvents
+    all attributes that the standard demands must be present.
+    """
+    given = read_json(raw)
+    if not isinstance(given, list):
+        raise PayloadError("the body is no list; a batch is a list of events", field="body")
+    items = cast("list[Any]", given)
+    if len(items) > EVENT_BATCH_MAX:
+        raise PayloadTooLarge(
+            f"{len(items):,} events are too many for one request; the limit is {EVENT_BATCH_MAX:,}",
+            field="body",
+        )
+    found: list[CloudEvent] = []
+    wrong: list[tuple[str, str]] = []
+    for place, one in enumerate(items):
+        if place % 50 == 49:
+            await yield_to_loop()
+        is_full = is_strict or (isinstance(one, dict) and "specversion" in one)
+        try:
+            found.append(validate_body(_normalize_event(one) if is_full else one, CloudEvent))
+        except Invalid as error:
+            wrong += [(f"[{place}].{field}", message) for field, message in error.found]
+        except PayloadError as error:
+            wrong.append((f"[{place}].{error.field or 'body'}", str(error)))
+    if wrong:
+        raise Invalid(wrong)
+    return found
+
+
+async def _send_batch(
+    caller: Caller, events: Sequence[NewEvent], this: IdempotentRequest
+) -> Response:
+    names = sorted({event.name for event in events})
+    after = {"count": len(events), "types": names[:10], "ids": [one.id for one in events[:10]]}
+    target = names[0] if len(names) == 1 else f"{len(names)} types"
+    client = caller.audited("event.publish", target, after=after, id=this.made("entry"))
+    found = await client.keep_many(events) if events else []
+    pairs = zip(found, events, strict=True)
+    items = [answers.published(one, event.id) for one, event in pairs]
+    return answer_json(wire.PublishedMany(items=items), status=202)
+
+
+def _kind(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 @router.options("/events", id="agree_to_events", role=None, action=None, is_hidden=True)
@@ -104,9 +180,7 @@ async def agree_to_events(request: Request) -> Response:
 
 
 def _read(request: Request, raw: bytes) -> CloudEvent:
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind == BATCH:
-        raise Unsupported("events in batches are not taken; send each in a request of its own")
+    kind = _kind(request)
     attributes = _attributes(request)
     if kind == STRUCTURED or not attributes:
         said = read_json(raw)
@@ -216,6 +290,7 @@ async def _find_recorded(caller: Caller, event: NewEvent) -> wire.Event | None:
 @router.get(
     "/events",
     id="list_events",
+    live="event_id",
     role=Role.VIEWER,
     action=Action.READ,
     answers=Page[wire.Event],

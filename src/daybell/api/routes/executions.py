@@ -7,6 +7,7 @@ from uuid import UUID
 
 import msgspec
 from msgspec import Meta, Raw
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -19,9 +20,13 @@ from daybell.api.fields import (
     Cursor,
     ExecutionPath,
     JobFilter,
+    LevelWord,
+    Paged,
     QueryText,
     Search,
+    Searched,
     Shorter,
+    Sort,
     StatusFilter,
     Version,
     WithNodes,
@@ -34,33 +39,27 @@ from daybell.api.requests import may_repeat_keys, read_json, validate_body
 from daybell.api.router import Reach, Routes
 from daybell.api.stream import MEDIA_TYPE, follow_log, read_place, wants_stream
 from daybell.client import answers, wire
+from daybell.client.executions import execution as find_execution
 from daybell.client.executions import (
-    PARTS_PER_READ,
-    START,
     is_job_name,
     read_execution,
     read_executions,
 )
-from daybell.client.executions import execution as find_execution
+from daybell.client.logs import PARTS_PER_READ, START, LogFilters
 from daybell.client.requests import Filters, read_id
 from daybell.core.access import Action, NewAuditEntry, Role
 from daybell.core.execution import Enqueued, LogPart, NewExecution, State
 from daybell.core.ids import id_in
 from daybell.core.limits import PAGE_BYTES_MAX, PAYLOAD_DEPTH_MAX
 from daybell.core.views import Counts, Page
+from daybell.core.when.declared import is_fired_by_event
+from daybell.core.when.event import drop_mapped
 from daybell.errors import UsageError
 
 
 def answer_executions(page: Page[wire.Execution]) -> Response:
     """The answer with a page of executions."""
     return answer_page(page, cursor=lambda one: str(one.execution_id))
-
-
-async def find_job_name(caller: Caller, job: str | None) -> str | None:
-    """The name of a job that is given by its id or name; an unknown id raises JobNotFound."""
-    if job is None or id_in(job) is None:
-        return job
-    return (await caller.client.standing(job)).name
 
 
 router = Routes("", tag="executions")
@@ -72,6 +71,7 @@ class ListExecutions(Search):
     status: StatusFilter | None = None
     workflow_id: WorkflowFilter | None = None
     nodes: WithNodes = False
+    sort: Sort | None = None
 
 
 class CountExecutions(msgspec.Struct, kw_only=True):
@@ -88,6 +88,9 @@ class CountExecutions(msgspec.Struct, kw_only=True):
     nodes: WithNodes = False
     q: QueryText | None = None
     dead_letters: Annotated[bool, Meta(description="Only dead letters.")] = False
+    estimate: Annotated[
+        bool, Meta(description="Estimate the number of all, if not all of them are counted.")
+    ] = False
 
 
 def _by_state(query: ListExecutions | CountExecutions) -> Filters:
@@ -106,7 +109,7 @@ async def list_executions(
     caller: Caller,
     query: ListExecutions,
 ) -> Response:
-    """List executions, newest first.
+    """List executions, newest first, or in the order of `sort`.
 
     `status` may be repeated, and `pending` means not started. `since` and `until` are about when
     they were created. `arg.NAME`, `unique_key`, `error`, `ended_since` and `ended_until` search:
@@ -114,7 +117,9 @@ async def list_executions(
     short or empty. Follow `next_cursor` until it is null.
     """
     filters: Filters = {**query.read_filters(request), **_by_state(query)}
-    page = await caller.client.executions(limit=query.limit, cursor=query.cursor, **filters)
+    page = await caller.client.executions(
+        limit=query.limit, cursor=query.cursor, sort=query.sort, **filters
+    )
     return answer_executions(page)
 
 
@@ -127,6 +132,7 @@ _LIST: dict[str, Any] = {
 router.get(
     "/executions",
     id="list_executions",
+    live="execution_id",
     role=Role.VIEWER,
     action=Action.READ,
     reach=Reach.NAMES,
@@ -146,6 +152,7 @@ router.get(
 @router.get(
     "/counts",
     id="count_executions",
+    live="",
     role=Role.VIEWER,
     action=Action.READ,
     reach=Reach.NAMES,
@@ -159,7 +166,8 @@ async def count_executions(
 ) -> Response:
     """Count executions by state. States without any are left out.
 
-    A count reads 10,000 executions of a kind: of the states in `at_least` there may be more.
+    A count reads 10,000 executions of a kind: of the states in `at_least` there may be more. Then
+    `estimate` gives about how many there are, by a sample.
     """
     filters: Filters = {
         **_by_state(query),
@@ -176,12 +184,17 @@ async def count_executions(
         at_least = () if count.is_exact else (State.DEAD,)
         counts = Counts({State.DEAD: int(count)}, at_least=at_least)
         return answer_json(answers.state_counts(counts))
-    return answer_json(await caller.client.count(**filters))
+    counts = await caller.client.count(**filters)
+    if query.estimate and counts.at_least:
+        about = await caller.client.estimate(**filters)
+        counts = replace(counts, estimate=max(about, counts.total))
+    return answer_json(counts)
 
 
 @router.get(
     "/executions/{id}",
     id="get_execution",
+    live="",
     role=Role.VIEWER,
     action=Action.READ,
     reach=Reach.NAMES,
@@ -233,6 +246,66 @@ async def get_logs(
     end = f"{parts[-1].attempt}.{parts[-1].number}" if parts else cursor
     more = end if is_more else None
     return answer_json({"items": lines, "next_cursor": more, "end_cursor": end})
+
+
+class LogSearch(Paged):
+    """The lines to search for."""
+
+    q: (
+        Annotated[
+            Searched,
+            Meta(
+                description="A part of the message, in any case of letters.", examples=["timeout"]
+            ),
+        ]
+        | None
+    ) = None
+    level: (
+        Annotated[
+            LevelWord,
+            Meta(
+                description="This level or a higher one. Output counts as info, output to stderr as"
+                " warning."
+            ),
+        ]
+        | None
+    ) = None
+    job_id: JobFilter | None = None
+    job: JobFilter | None = None
+    queue: Shorter | None = None
+    status: StatusFilter | None = None
+    since: AgoBound | None = None
+    until: AgoBound | None = None
+
+
+@router.get(
+    "/logs",
+    id="search_logs",
+    role=Role.VIEWER,
+    action=Action.READ,
+    reach=Reach.NAMES,
+    answers=Page[wire.FoundLine],
+    says="A page of lines.",
+    errors=(404,),
+)
+async def search_logs(caller: Caller, query: LogSearch) -> Response:
+    """Search the log lines of executions: those created last first, the lines of each in order.
+
+    `since` and `until` are about the lines. A page reads the logs of 200 executions and 8 MiB at
+    most. It may be short or empty. Follow `next_cursor` until it is null.
+    """
+    filters: LogFilters = {
+        "level": query.level,
+        "job": choose_job(query.job, query.job_id),
+        "queue": query.queue,
+        "status": query.status,
+        "since": query.since,
+        "until": query.until,
+    }
+    page = await caller.client.search_logs(
+        query.q, limit=query.limit, cursor=query.cursor, **filters
+    )
+    return answer_json(page)
 
 
 def _lines(part: LogPart) -> list[Raw]:
@@ -342,6 +415,7 @@ async def _answer_retry(caller: Caller, old: UUID, made: UUID) -> Response:
 @router.get(
     "/executions/{id}/why",
     id="explain_execution",
+    live="",
     role=Role.VIEWER,
     action=Action.READ,
     reach=Reach.NAMES,
@@ -386,6 +460,12 @@ class PlainTrigger(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 
 _DECODER: Final = msgspec.json.Decoder(PlainTrigger)
+
+
+def called_args(job: wire.JobVersion) -> Any:
+    """Return the arguments of a trigger that gives none."""
+    is_filled = any(map(is_fired_by_event, job.schedules))
+    return drop_mapped(job.args or {}) if is_filled else job.args
 
 
 async def trigger_execution(
@@ -469,7 +549,7 @@ async def _read_execution(
             return plain[0]
     if args is None or not is_named or not is_job_name(name):
         job = await caller.client.job_named(name)
-        name, args = job.name, job.args if args is None else args
+        name, args = job.name, called_args(job) if args is None else args
     return read_execution(name, args, id=id, **options)
 
 

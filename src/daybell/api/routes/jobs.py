@@ -7,7 +7,6 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from typing import Annotated, Any
-from urllib.parse import quote
 from uuid import UUID
 
 import msgspec
@@ -41,7 +40,12 @@ from daybell.api.contract import (
     REPLAYED,
 )
 from daybell.api.fields import AgoBound, JobPath, JobStatusWord, Paged, Shorter, Version
-from daybell.api.idempotency import IdempotentRequest, perform_once
+from daybell.api.idempotency import (
+    IdempotentRequest,
+    create_record,
+    etag_header,
+    perform_once,
+)
 from daybell.api.requests import read_json, read_object
 from daybell.api.router import Reach, Routes
 from daybell.api.routes.executions import trigger_execution
@@ -78,6 +82,9 @@ class ListJobs(Paged):
     ) = None
     user_id: Shorter | None = None
     queue: Shorter | None = None
+    label: Annotated[Shorter, Meta(description="team=billing, or team for any value.")] | None = (
+        None
+    )
     q: Shorter | None = None
     prefix: Shorter | None = None
 
@@ -200,6 +207,7 @@ async def _create_or_launch(
 @router.get(
     "",
     id="list_jobs",
+    live="job_id",
     role=Role.VIEWER,
     action=Action.READ,
     reach=Reach.NAMES,
@@ -215,6 +223,7 @@ async def list_jobs(
         status=query.status,
         user_id=query.user_id,
         queue=query.queue,
+        label=query.label,
         text=query.q,
         prefix=query.prefix or "",
         limit=query.limit,
@@ -227,6 +236,7 @@ async def list_jobs(
 @router.get(
     "/{job}",
     id="get_job",
+    live="",
     role=Role.VIEWER,
     action=Action.READ,
     reach=Reach.NAMES,
@@ -394,11 +404,6 @@ def job_location(id: UUID) -> str:
     return f"/api/v1/jobs/{id}"
 
 
-def etag_header(job: Job | wire.JobVersion) -> dict[str, str]:
-    """The header that names a job's version."""
-    return {"ETag": f'"{job.version}"'}
-
-
 def read_version(text: str | None) -> int | None:
     """The version that If-Match names; None: any."""
     if text is None or text.strip() == "*":
@@ -415,7 +420,7 @@ def read_version(text: str | None) -> int | None:
 
 @contextmanager
 def precondition(expect: int | None) -> Generator[None]:
-    """A version that has moved is a failed precondition for who has named one."""
+    """A version that has moved is a failed precondition for a caller that names one."""
     try:
         yield
     except VersionConflict as error:
@@ -525,6 +530,7 @@ async def get_job_stats(name: JobPath, caller: Caller, query: JobStatsQuery) -> 
 @job_actions_router.get(
     "/why",
     id="explain_job",
+    live="",
     role=Role.VIEWER,
     action=Action.READ,
     reach=Reach.NAMES,
@@ -537,6 +543,21 @@ async def explain_job(name: JobPath, caller: Caller) -> Response:
     unfinished executions wait for.
     """
     return answer_json(await caller.client.why_job(name))
+
+
+@job_actions_router.get(
+    "/signature",
+    id="get_job_signature",
+    role=Role.VIEWER,
+    action=Action.READ,
+    reach=Reach.NAMES,
+    answers=wire.Signature,
+    says="The arguments.",
+    errors=(404,),
+)
+async def get_signature(name: JobPath, caller: Caller) -> Response:
+    """Show the arguments that a job takes, as JSON Schema. The code of a task describes them."""
+    return answer_json(await caller.client.signature(name))
 
 
 @job_actions_router.get(
@@ -676,24 +697,17 @@ async def create_template(
     """Create a template. What it says of a job is what a request to create one says, with
     `{"parameter": "NAME"}` where a value goes.
     """
-
-    async def perform(this: IdempotentRequest) -> Response:
-        made = await _create_template(caller, body, this)
-        location = f"/api/v1/templates/{quote(made.name, safe='')}"
-        return answer_created(made, location=location, headers=template_etag_header(made))
-
-    return await perform_once(request, caller, key, raw, perform)
-
-
-async def _create_template(
-    caller: Caller, wanted: NewTemplate, this: IdempotentRequest
-) -> wire.Template:
-    entry, name = this.made("entry"), wanted.name
-    if this.is_repeated and await caller.recorded("template.create", name, entry) is not None:
-        return await caller.client.template(name)
-    said = wanted.given()
-    client = caller.audited("template.create", name, after=said, id=entry)
-    return await client.set_template(said, author=caller.actor, expect=0)
+    return await create_record(
+        request,
+        caller,
+        key,
+        raw,
+        noun="template",
+        name=body.name,
+        fields=body.given(),
+        make=lambda client, given: client.set_template(given, author=caller.actor, expect=0),
+        find=caller.client.template,
+    )
 
 
 @templates_router.get(
@@ -723,7 +737,7 @@ async def list_templates(caller: Caller, query: Paged) -> Response:
 async def get_template(name: TemplatePath, caller: Caller) -> Response:
     """Show a template."""
     found = await caller.client.template(name)
-    return answer_json(found, headers=template_etag_header(found))
+    return answer_json(found, headers=etag_header(found))
 
 
 @templates_router.put(
@@ -756,7 +770,7 @@ async def set_template(
     with precondition(expect):
         made = await client.set_template(said, author=caller.actor, expect=expect)
     status = HTTPStatus.CREATED if before is None else HTTPStatus.OK
-    return answer_json(made, status=status, headers=template_etag_header(made))
+    return answer_json(made, status=status, headers=etag_header(made))
 
 
 @templates_router.delete(
@@ -783,8 +797,3 @@ async def _template_before(caller: Caller, name: str) -> wire.Template | None:
         return await caller.client.template(name)
     except TemplateNotFound:
         return None
-
-
-def template_etag_header(template: wire.Template) -> dict[str, str]:
-    """The header that names a template's version."""
-    return {"ETag": f'"{template.version}"'}

@@ -9,13 +9,14 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from daybell.api.caller import Caller, answer_json, answer_page
-from daybell.api.fields import AgoBound, Bound, JobPath, Paged, Shorter, Text
+from daybell.api.fields import AgoBound, Bound, JobPath, Limit, Paged, Shorter, Text
 from daybell.api.router import Reach, Routes
 from daybell.api.validation import RequestBody
 from daybell.client import answers, wire
 from daybell.client import schedules as schedule_room
 from daybell.core.access import Action, Role
 from daybell.core.checks import schedule_cursor
+from daybell.core.limits import PAGE_ITEMS_DEFAULT
 from daybell.core.views import Page
 from daybell.core.when import Schedule
 from daybell.core.when.zone import just_before, parse_moment
@@ -50,6 +51,26 @@ async def list_schedules(name: JobPath, caller: Caller, query: Paged) -> Respons
 TIMES_MAX: Final = 1_000
 
 preview_router = Routes("/schedules", tag="schedules")
+
+
+class NextQuery(msgspec.Struct):
+    """How many to list."""
+
+    limit: Limit = PAGE_ITEMS_DEFAULT
+
+
+@preview_router.get(
+    "/next",
+    id="list_next",
+    role=Role.VIEWER,
+    action=Action.READ,
+    answers=Page[wire.Schedule],
+    says="Schedules, those first that fire first. It is one page.",
+)
+async def list_next(caller: Caller, query: NextQuery) -> Response:
+    """List the schedules that fire next, of all jobs."""
+    found = await caller.client.next_schedules(limit=query.limit)
+    return answer_page(Page(items=tuple(found)), cursor=lambda one: str(one.schedule_id))
 
 
 class UpcomingQuery(Paged):

@@ -23,6 +23,7 @@ from daybell.api.router import Reach, Routes
 from daybell.client import wire
 from daybell.client.requests import read_id
 from daybell.client.stats import SERIES_SINCE, store_readings
+from daybell.client.workers import count_unmet
 from daybell.core.access import Action, Role
 from daybell.core.limits import check_name
 from daybell.core.monitoring.metrics import METRICS as METRIC_TABLE
@@ -47,6 +48,7 @@ class WorkersQuery(Paged):
 @router.get(
     "",
     id="list_workers",
+    live="worker_id",
     role=Role.VIEWER,
     action=Action.READ,
     answers=Page[wire.Worker],
@@ -107,6 +109,7 @@ QueuePath = Annotated[str, Meta(description="A queue's name.", max_length=200)]
 @queues_router.get(
     "",
     id="list_queues",
+    live="name",
     role=Role.VIEWER,
     action=Action.READ,
     reach=Reach.QUEUES,
@@ -183,7 +186,7 @@ async def purge_queue(name: QueuePath, caller: Caller) -> Response:
     says="How much work it has.",
 )
 async def get_scaling(name: QueuePath, caller: Caller) -> Response:
-    """Say how much work a queue has, for those who start workers by it.
+    """Say how much work a queue has, for programs that start workers by it.
 
     `value` is what is due or runs. A queue that nobody has used is empty, not unknown: whoever
     scales by it may ask before its first job.
@@ -194,6 +197,7 @@ async def get_scaling(name: QueuePath, caller: Caller) -> Response:
 @queues_router.get(
     "/{name}/why",
     id="explain_queue",
+    live="",
     role=Role.VIEWER,
     action=Action.READ,
     reach=Reach.QUEUES,
@@ -215,6 +219,7 @@ async def _scaling(caller: Caller, name: str) -> wire.Scaling:
         for one in await caller.client.workers()
         if name in one.queues and one.state is WorkerState.LIVE
     ]
+    queued = max(0, queued - await count_unmet(caller.client, name))
     return wire.Scaling(
         queue=name,
         value=queued + running,
@@ -235,6 +240,7 @@ status_router = Routes("", tag="stats")
 @status_router.get(
     "/stats",
     id="get_stats",
+    live="",
     role=Role.VIEWER,
     action=Action.READ,
     answers=wire.Stats,

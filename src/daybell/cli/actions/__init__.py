@@ -20,16 +20,19 @@ if TYPE_CHECKING:
         definitions,
         executions,
         export,
+        hooks,
         job_flags,
         job_options,
         jobs,
+        limits,
         schedules,
         selection,
+        subscriptions,
         workers,
     )
     from daybell.cli.apply import command as apply
     from daybell.cli.doctor import report as doctor
-    from daybell.cli.roles import dev, server, startup, worker
+    from daybell.cli.roles import bridge, dev, server, startup, worker
     from daybell.cli.views import dashboard
 
 __all__ = [
@@ -37,6 +40,7 @@ __all__ = [
     "alerts",
     "apply",
     "benchmark",
+    "bridge",
     "chaos",
     "completion",
     "dashboard",
@@ -45,14 +49,17 @@ __all__ = [
     "doctor",
     "executions",
     "export",
+    "hooks",
     "job_flags",
     "job_options",
     "jobs",
+    "limits",
     "migration",
     "schedules",
     "selection",
     "server",
     "startup",
+    "subscriptions",
     "worker",
     "workers",
 ]
@@ -61,6 +68,7 @@ __all__ = [
 _HOMES: Final = {
     "apply": "daybell.cli.apply.command",
     "benchmark": "daybell.cli.benchmark",
+    "bridge": "daybell.cli.roles.bridge",
     "dashboard": "daybell.cli.views.dashboard",
     "dev": "daybell.cli.roles.dev",
     "doctor": "daybell.cli.doctor.report",

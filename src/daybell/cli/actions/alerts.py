@@ -17,7 +17,7 @@ from daybell.client import wire
 from daybell.core.limits import PAGE_ITEMS_MAX
 from daybell.core.units import format_duration
 from daybell.core.views import Page, read_pages
-from daybell.errors import DuplicateKey, VersionConflict
+from daybell.errors import DuplicateKey, UsageError, VersionConflict
 from daybell.settings import Settings
 
 
@@ -80,8 +80,13 @@ async def create_alert(
     as_json: bool,
 ) -> int:
     value = {"name": name, **{key: one for key, one in fields.items() if one is not None}}
-    if "to" in value:
-        value["to"] = [parse_reference(one) for one in value["to"]]
+    secret = value.pop("webhook_secret", None)
+    if secret is not None and "webhook" not in value:
+        raise UsageError("--webhook-secret signs events; --webhook names their receiver")
+    to: list[Any] = [parse_reference(one) for one in value.pop("to", ())]
+    to += [{"webhook": parse_reference(one), "secret": secret} for one in value.pop("webhook", ())]
+    if to:
+        value["to"] = to
     async with client_for(settings, tenant=tenant) as client:
         try:
             expect = None if replace else 0
@@ -97,7 +102,7 @@ async def create_alert(
         return DONE
     typer.echo(f"alert rule {made.name} is at version {made.version}; it watches {_scope(made)}")
     if not made.to:
-        typer.echo("note: it has no addresses, so it sends no messages; --to adds one", err=True)
+        typer.echo("note: it has no receivers, so it sends nothing; --to adds one", err=True)
     return DONE
 
 

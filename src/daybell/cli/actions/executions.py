@@ -26,8 +26,10 @@ from daybell.cli.views.executions import (
     echo_timeline,
 )
 from daybell.cli.views.reasons import echo_why
-from daybell.cli.views.transcripts import print_log, wait_for_end
+from daybell.cli.views.transcripts import echo_lines, print_log, wait_for_end
+from daybell.client import wire
 from daybell.client.executions import fix_bounds
+from daybell.client.logs import LogFilters
 from daybell.client.remote.client import AnyClient
 from daybell.client.requests import Filters, read_id
 from daybell.core import payload
@@ -37,6 +39,7 @@ from daybell.core.lifecycle import FOR_EVENT
 from daybell.core.schedule import DEPENDENCIES
 from daybell.core.units import parse_duration
 from daybell.core.views import Page
+from daybell.core.when.language import plural
 from daybell.errors import Conflict, NotFound
 from daybell.settings import Settings
 
@@ -47,6 +50,7 @@ async def list_executions(
     filters: Filters,
     limit: int,
     cursor: str | None,
+    sort: str | None,
     tenant: str | None,
     as_json: bool,
 ) -> int:
@@ -54,7 +58,7 @@ async def list_executions(
         if (run := filters.get("parent")) is not None:
             filters["parent"] = await find_execution(client, str(run))
         search = ExecutionSearch(
-            client.executions, filters, limit=limit, cursor=cursor, quiet=as_json
+            client.executions, filters, limit=limit, cursor=cursor, sort=sort, quiet=as_json
         )
         return await echo_found(client, search, empty="no executions", as_json=as_json)
 
@@ -98,6 +102,33 @@ async def show_log(
     async with client_for(settings, tenant=tenant) as client:
         found = await find_execution(client, id)
         return await print_log(client, found, follow=follow, attempt=attempt, as_json=as_json)
+
+
+async def search_logs(
+    settings: Settings,
+    *,
+    text: str | None,
+    filters: LogFilters,
+    limit: int,
+    cursor: str | None,
+    tenant: str | None,
+    as_json: bool,
+) -> int:
+    found: list[wire.FoundLine] = []
+    async with client_for(settings, tenant=tenant) as client:
+        while True:
+            left = limit - len(found)
+            page = await client.search_logs(text, limit=left, cursor=cursor, **filters)
+            found += page.items
+            cursor = page.next_cursor
+            if cursor is None or len(found) == limit:
+                break
+    if as_json:
+        output.echo_json(Page(items=tuple(found), next_cursor=cursor))
+        return DONE
+    echo_lines(found)
+    output.echo_more(cursor, is_search=True)
+    return DONE
 
 
 async def wait_for_execution(
@@ -179,17 +210,16 @@ def _report_published(published: Published, *, as_json: bool) -> int:
         typer.echo(output.printable(f"passed on to its node {whom}, which waited for it"))
     if as_json:
         told = {"created": published.created, "resumed": published.resumed}
+        told |= {"executions": list(published.executions)}
         told |= {"execution_id": published.execution, "node": published.node}
         output.echo_json(told)
     elif not published.created:
         typer.echo("it was on record already; nothing was done")
     else:
-        count = published.resumed
-        typer.echo(
-            "on record; nothing waits for it yet"
-            if not count
-            else f"{count:,} execution{'s' if count > 1 else ''} went on"
-        )
+        fired, count = len(published.executions), published.resumed
+        said = [f"it fired {plural(fired, 'execution')}"] if fired else []
+        said += [f"{plural(count, 'execution')} went on"] if count else []
+        typer.echo(" and ".join(said) or "on record; nothing waits for it yet")
     return DONE
 
 

@@ -14,14 +14,17 @@ from typing import Any, BinaryIO, Final, Protocol, TypeAlias
 import msgspec
 
 from daybell.cli import output
-from daybell.cli.connection import client_for
+from daybell.cli.connection import client_for, current_actor
 from daybell.cli.runtime import DONE, print_stderr
 from daybell.cli.terminal import INTERRUPTED
 from daybell.client import answers, wire
 from daybell.client.remote.client import AnyClient
 from daybell.client.requests import read_bound
-from daybell.core.limits import PAGE_ITEMS_MAX
+from daybell.client.when import DAY
+from daybell.core.limits import CALENDAR_DAYS_MAX, PAGE_ITEMS_MAX
+from daybell.core.monitoring.exports import LATE_SECONDS
 from daybell.core.units import Instant, to_datetime, to_iso
+from daybell.core.views import Page
 from daybell.errors import UsageError, install_advice, shown
 from daybell.settings import Settings
 
@@ -29,7 +32,10 @@ KINDS: Final = ("executions", "attempts", "logs", "ticks")
 FORMATS: Final = ("jsonl", "parquet")
 OF_EXECUTIONS: Final = frozenset({"executions", "attempts", "logs"})
 TICKS: Final = "ticks:"  # the beginning of a cursor that continues among ticks
-WINDOW_SECONDS: Final = 86_400.0  # of ticks that are read together
+# The range of ticks that are read together. It doubles while there are none: the first may be
+# years away.
+WINDOW_SECONDS: Final = DAY
+WINDOW_SECONDS_MAX: Final = CALENDAR_DAYS_MAX * DAY
 GROUP_ROWS: Final = 10_000  # of a parquet file, in memory at a time
 
 Record: TypeAlias = dict[str, Any]
@@ -175,10 +181,13 @@ class Export:
                 yield
         if "ticks" in self._kinds:
             begin = float((self.cursor or TICKS).removeprefix(TICKS) or since)
+            window = WINDOW_SECONDS
             while begin < until:
-                end = min(begin + WINDOW_SECONDS, until)
+                end = min(begin + window, until)
+                window = min(2 * window, WINDOW_SECONDS_MAX)
                 async for row in self._ticks(begin, end):
                     self._put(sink, "ticks", row)
+                    window = WINDOW_SECONDS
                 sink.flush()
                 begin, self.cursor = end, f"{TICKS}{end!r}"
                 yield
@@ -227,29 +236,47 @@ class Export:
                     yield "logs", LogRow(**msgspec.structs.asdict(line), **of)
 
     async def _ticks(self, begin: Instant, end: Instant) -> AsyncGenerator[TickRow]:
-        """Yield the recorded ticks of all schedules. A window with too many is halved."""
+        """Yield the recorded ticks of all schedules."""
         cursor = None
-        range_ = {"since": to_datetime(begin), "until": to_datetime(end)}
         while True:
-            page = await self._client.upcoming(**range_, limit=PAGE_ITEMS_MAX, cursor=cursor)
-            if any(one.has_more for one in page.items):
-                half = (begin + end) / 2
-                for part in ((begin, half), (half, end)):
-                    async for row in self._ticks(*part):
-                        yield row
-                return
-            for one in page.items:
-                for fire in one.fires:
-                    if fire.decision != "upcoming" and fire.at >= range_["since"]:
-                        yield TickRow(
-                            **msgspec.structs.asdict(fire),
-                            schedule_id=str(one.schedule_id),
-                            job=one.job,
-                            schedule=one.name,
-                        )
+            page = await self._calendar(begin, end, cursor)
+            async for row in self._of_schedules(page, begin, end, cursor):
+                yield row
             cursor = page.next_cursor
             if cursor is None:
                 return
+
+    async def _calendar(
+        self, begin: Instant, end: Instant, cursor: str | None
+    ) -> Page[wire.CalendarEntry]:
+        return await self._client.upcoming(
+            since=to_datetime(begin), until=to_datetime(end), limit=PAGE_ITEMS_MAX, cursor=cursor
+        )
+
+    async def _of_schedules(
+        self,
+        page: Page[wire.CalendarEntry],
+        begin: Instant,
+        end: Instant,
+        cursor: str | None,
+    ) -> AsyncGenerator[TickRow]:
+        """Yield the ticks of the schedules on a page. A range with too many is halved."""
+        if any(one.has_more for one in page.items):
+            half = (begin + end) / 2
+            for part in ((begin, half), (half, end)):
+                page = await self._calendar(*part, cursor)
+                async for row in self._of_schedules(page, *part, cursor):
+                    yield row
+            return
+        for one in page.items:
+            for fire in one.fires:
+                if fire.decision != "upcoming" and fire.at >= to_datetime(begin):
+                    yield TickRow(
+                        **msgspec.structs.asdict(fire),
+                        schedule_id=str(one.schedule_id),
+                        job=one.job,
+                        schedule=one.name,
+                    )
 
 
 def _only_attempt(one: wire.Execution) -> wire.Attempt:
@@ -275,8 +302,11 @@ async def export(
     what: str,
     file: str | None,
     cursor: str | None,
+    policy: str | None,
     tenant: str | None,
 ) -> int:
+    if policy is not None and (since or until or cursor):
+        raise UsageError("--policy knows where it continues; leave --since, --until and --cursor")
     kinds = _read_kinds(what)
     if format not in FORMATS:
         raise UsageError(f"--format {shown(format)} is not one of {', '.join(FORMATS)}")
@@ -289,6 +319,11 @@ async def export(
         now = (await client.health()).now
         begin = 0.0 if since is None else read_bound(since, "since", now=now)
         end = now if until is None else read_bound(until, "until", now=now)
+        if policy is not None:
+            begin, end = await _exported_until(client, policy), now - LATE_SECONDS
+            if begin >= end:
+                print_stderr(f"nothing to export since {to_iso(begin)}")
+                return DONE
         if begin >= end:
             raise UsageError("--since must be before --until", field="since")
         run = Export(client, kinds, cursor)
@@ -302,7 +337,25 @@ async def export(
                 _advise(run, begin, end, what, file, format)
                 return INTERRUPTED
             sink.close()
+        if policy is not None:
+            await client.hold_export(policy, to_iso(end), author=current_actor())
     print_stderr(f"exported {_counted(run.counts)}; ended before {to_iso(end)}")
+    return DONE
+
+
+async def _exported_until(client: AnyClient, policy: str) -> Instant:
+    """Return where a repeated export continues, and hold retention there from the first on."""
+    known = {one.name: one.until for one in await client.export_policies()}
+    if policy in known:
+        return known[policy].timestamp()
+    await client.hold_export(policy, to_iso(0.0), author=current_actor())
+    return 0.0
+
+
+async def release(settings: Settings, *, name: str, tenant: str | None) -> int:
+    async with client_for(settings, tenant=tenant) as client:
+        await client.release_export(name)
+    print_stderr(f"retention waits no longer for export {name}")
     return DONE
 
 

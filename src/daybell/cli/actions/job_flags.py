@@ -57,6 +57,10 @@ TIMES: Final = {
     "after_any": _of_schedule(
         "after-any", "JOB", "When: any of these jobs (name or id) has succeeded."
     ),
+    "event": _of_schedule("event", "NAME", "When: with each event of this name.", many=False),
+    "where": _of_schedule(
+        "where", "JSON", 'Of --event: its data, such as {"size": {"gt": 0}}.', many=False
+    ),
     "mode": _of_schedule(
         "mode", "WORD", "Of --every: rate, or delay after the end before.", many=False
     ),

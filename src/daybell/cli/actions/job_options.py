@@ -41,7 +41,7 @@ def read_options(said: Mapping[str, Any]) -> dict[str, Any]:
         if value is not None and value != [] and (value is not False or key in OPTIONS)
     }
     schedules = _schedules(given)
-    for key in (*_TIMES, "mode"):
+    for key in (*_TIMES, "mode", "where"):
         given.pop(key, None)
     dst = {key: given.pop(key) for key in ("gap", "fold") if key in given}
     if dst:
@@ -63,17 +63,21 @@ def read_options(said: Mapping[str, Any]) -> dict[str, Any]:
     return given
 
 
-_TIMES: Final = ("cron", "every", "at", "delay", "rrule", "after_any")
+_TIMES: Final = ("cron", "every", "at", "delay", "rrule", "event", "after_any")
 
 
 def _schedules(given: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the schedules that were typed."""
     if given.get("mode") is not None and "every" not in given:
         raise typer.BadParameter("--mode is for --every; add it, or leave --mode out")
+    if given.get("where") is not None and "event" not in given:
+        raise typer.BadParameter("--where is for --event; add it, or leave --where out")
     schedules: list[dict[str, Any]] = []
     for kind in _TIMES[:-1]:
         texts = given.get(kind, [])
         mode = {"mode": given["mode"]} if kind == "every" and "mode" in given else {}
+        if kind == "event" and given.get("where") is not None:
+            mode = {"filter": payload.decode(given["where"], what="--where")}
         for typed in [texts] if isinstance(texts, str) else texts:
             schedules.append({kind: typed, **mode})
     if "after_any" in given:
@@ -249,7 +253,7 @@ def _part(kind: str, name: str, value: Any) -> Any:
             return _json_body(read_text_value(value, what="--body"))
         case "body" | "stdin":
             return parse_reference(read_text_value(value, what=flag_name(name)))
-        case "title":
+        case "title" | "sign":
             return parse_reference(value)
         case _:
             return value
@@ -307,7 +311,7 @@ _DEFINING: Final[Mapping[str, Words]] = {
         r"a job with --manual \1; add --no-dependencies, or leave --manual out"
     ),
     r"^sql has no connection$": "sql has no connection; name one with --connection",
-    r"^(?P<said>its schedule would .* must be given (?P<names>[\w, ]+);.*); say args$": _with_args,
+    r"^(?P<said>its schedule has .* must be given (?P<names>[\w, ]+);.*); say args$": _with_args,
 }
 _TRIGGERING: Final[Mapping[str, Words]] = {
     r"cancel it, or force this one$": "cancel it, or add --force",

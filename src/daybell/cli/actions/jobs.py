@@ -144,6 +144,8 @@ async def trigger_job(
         output.echo_json(said)
     elif answer.created:
         typer.echo(f"{answer.id} is {status}")
+    elif options.get("unique_key") is None:
+        typer.echo(f"{answer.id} is the answer to this request and is {status}; nothing was added")
     else:
         typer.echo(f"{answer.id} has that unique key already and is {status}; nothing was added")
     return DONE

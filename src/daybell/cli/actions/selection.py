@@ -188,7 +188,6 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     force: bool = False  # retry succeeded executions, too
     from_node: str | None = None  # of a run: where it begins again
     yes: bool = False
-    as_json: bool = False
 
     def check(self) -> None:
         """Raise BadParameter unless it selects executions in exactly one way."""
@@ -209,15 +208,19 @@ class DecisionResult(NamedTuple):
     line: str
 
 
-async def apply_decision(settings: Settings, *, decision: Selection, tenant: str | None) -> int:
+async def apply_decision(
+    settings: Settings, *, decision: Selection, tenant: str | None, as_json: bool
+) -> int:
     """Cancel or retry the selected executions; return the exit code."""
     async with client_for(settings, tenant=tenant) as client:
         if decision.ids:
-            return await _each(client, decision, decision.ids)
-        return await _all(client, decision)
+            return await _each(client, decision, decision.ids, as_json=as_json)
+        return await _all(client, decision, as_json=as_json)
 
 
-async def _each(client: AnyClient, decision: Selection, ids: Sequence[str]) -> int:
+async def _each(
+    client: AnyClient, decision: Selection, ids: Sequence[str], *, as_json: bool
+) -> int:
     """Cancel or retry each; one failure does not stop the others."""
     act = _cancel if decision.verb == "cancel" else _retry
     # Check all ids first: a typing error is found before anything is done.
@@ -231,9 +234,9 @@ async def _each(client: AnyClient, decision: Selection, ids: Sequence[str]) -> i
             print_stderr(f"error: {error}")
             continue
         answers[done.word] += 1
-        if not decision.as_json:
+        if not as_json:
             typer.echo(done.line)
-    if decision.as_json:
+    if as_json:
         output.echo_json({"matched": len(wanted), **answers, "errors": refusals})
     return FAILED if refusals else DONE
 
@@ -273,7 +276,7 @@ async def _as_version(client: AnyClient, id: str) -> str:
     )
 
 
-async def _all(client: AnyClient, decision: Selection) -> int:
+async def _all(client: AnyClient, decision: Selection, *, as_json: bool) -> int:
     """Print the number of executions, ask, and process them in batches."""
     verb, force = decision.verb, decision.force
     await check_job(client, decision.filters.get("job"))
@@ -294,7 +297,7 @@ async def _all(client: AnyClient, decision: Selection) -> int:
             answers.update(await client.cancel_many(on_step=advance, **filters))
         elif total:
             answers.update(await client.retry_many(force=force, on_step=advance, **filters))
-    if decision.as_json:
+    if as_json:
         matched = int(total) if total.is_exact else sum(answers.values())
         output.echo_json({"matched": matched, **answers})
         return FAILED if any(word in FAULTS for word in answers) else DONE

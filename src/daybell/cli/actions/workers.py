@@ -72,7 +72,7 @@ async def list_leaders(settings: Settings, *, as_json: bool) -> int:
         (one.role, one.holder_id, one.epoch, output.format_relative(one.until, now=now))
         for one in leaders
     ]
-    output.echo_table(("role", "holder", "epoch", "until"), rows, empty="nobody leads")
+    output.echo_table(("role", "holder", "epoch", "until"), rows, empty="no process has a role yet")
     return DONE
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import typer
 
 from daybell.cli import actions
-from daybell.cli.options import Cursor, DatabaseUrl, Json, KeyTenant, Limit, Tenant, Yes, group, run
+from daybell.cli.options import Action, Cursor, KeyTenant, Limit, Yes, gather, group, shared
 from daybell.errors import UsageError
 
 tenants_app = group("Tenants: isolated spaces, and how much each may use.")
@@ -20,10 +20,12 @@ def _quota(flag: str, what: str) -> typer.models.OptionInfo:
     return typer.Option(flag, metavar="N", help=f"{what}; none: no limit.", show_default=False)
 
 
-Jobs = Annotated[str | None, _quota("--jobs", "How many jobs it may have")]
-Queued = Annotated[str | None, _quota("--queued", "How many unfinished executions")]
-PerMinute = Annotated[str | None, _quota("--per-minute", "How many executions a minute")]
-Running = Annotated[str | None, _quota("--running", "How many may run at the same time")]
+QUOTAS: Final = {
+    "jobs": Annotated[str | None, _quota("--jobs", "How many jobs it may have")],
+    "queued": Annotated[str | None, _quota("--queued", "How many unfinished executions")],
+    "per_minute": Annotated[str | None, _quota("--per-minute", "How many executions a minute")],
+    "running": Annotated[str | None, _quota("--running", "How many may run at the same time")],
+}
 KeepTimes = Annotated[
     str | None,
     typer.Option(
@@ -36,46 +38,26 @@ KeepTimes = Annotated[
 
 
 @tenants_app.command("create")
-def create_tenant(
-    context: typer.Context,
-    name: TenantName,
-    jobs: Jobs = None,
-    queued: Queued = None,
-    per_minute: PerMinute = None,
-    running: Running = None,
-    database_url: DatabaseUrl = None,
-) -> None:
+@gather("quotas", QUOTAS)
+@shared(tenant=None, as_json=None)
+def create_tenant(name: TenantName, quotas: Any) -> Action:
     """Create a tenant."""
-    quotas = {"jobs": jobs, "queued": queued, "per_minute": per_minute, "running": running}
-    run(context, partial(actions.admin.create_tenant, name=name, words=quotas), database_url)
+    return partial(actions.admin.create_tenant, name=name, words=quotas)
 
 
 @tenants_app.command("list")
-def list_tenants(
-    context: typer.Context, as_json: Json = False, database_url: DatabaseUrl = None
-) -> None:
+@shared(tenant=None)
+def list_tenants() -> Action:
     """List tenants with their quotas."""
-    run(context, partial(actions.admin.list_tenants, as_json=as_json), database_url)
+    return actions.admin.list_tenants
 
 
 @tenants_app.command("update")
-def update_tenant(
-    context: typer.Context,
-    name: TenantName,
-    jobs: Jobs = None,
-    queued: Queued = None,
-    per_minute: PerMinute = None,
-    running: Running = None,
-    keep: KeepTimes = None,
-    database_url: DatabaseUrl = None,
-) -> None:
+@gather("quotas", QUOTAS)
+@shared(tenant=None, as_json=None)
+def update_tenant(name: TenantName, quotas: Any, keep: KeepTimes = None) -> Action:
     """Change a tenant's quotas and retention; the others stay."""
-    quotas = {"jobs": jobs, "queued": queued, "per_minute": per_minute, "running": running}
-    run(
-        context,
-        partial(actions.admin.update_tenant, name=name, words=quotas, keep=keep),
-        database_url,
-    )
+    return partial(actions.admin.update_tenant, name=name, words=quotas, keep=keep)
 
 
 # `daybell keys`: tokens that open the HTTP API.
@@ -105,8 +87,8 @@ Expires = Annotated[
 
 
 @keys_app.command("create")
+@shared(tenant=KeyTenant)
 def create_key(
-    context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="What you will know it by.")],
     role: Annotated[
         str,
@@ -132,8 +114,9 @@ def create_key(
         list[str] | None,
         typer.Option(
             "--queue",
+            "--queues",
             metavar="PATTERN",
-            help="Limit it to this queue, or to those that begin so. Repeatable.",
+            help="Limit it to this queue, or to those that begin so. Repeatable, also as a,b.",
             show_default=False,
         ),
     ] = None,
@@ -147,49 +130,37 @@ def create_key(
             autocompletion=complete_actions,
         ),
     ] = None,
-    tenant: KeyTenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
+) -> Action:
     """Make a key, and show its token this once."""
     options = {"name": name, "role": role, "expires": expires}
-    options |= {"jobs": jobs or None, "queues": queues or None, "actions": only_actions or None}
-    run(
-        context,
-        partial(actions.admin.create_key, **options, tenant=tenant, as_json=as_json),
-        database_url,
-    )
+    listed = [part for text in queues or () for part in text.split(",")]
+    options |= {"jobs": jobs or None, "queues": listed or None, "actions": only_actions or None}
+    return partial(actions.admin.create_key, **options)
 
 
 @keys_app.command("list")
-def list_keys(
-    context: typer.Context,
-    tenant: KeyTenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
+@shared(tenant=KeyTenant)
+def list_keys() -> Action:
     """List keys, newest first; expired and revoked ones too."""
-    run(context, partial(actions.admin.list_keys, tenant=tenant, as_json=as_json), database_url)
+    return actions.admin.list_keys
 
 
 @keys_app.command("revoke")
+@shared(tenant=KeyTenant, as_json=None)
 def revoke_key(
-    context: typer.Context,
     key: Annotated[
         str,
         typer.Argument(
             metavar="KEY", help="Its id, or how its name or its token begins, if only one does so."
         ),
     ],
-    tenant: KeyTenant = None,
-    database_url: DatabaseUrl = None,
-) -> None:
+) -> Action:
     """Let a key open nothing any more, within 5 seconds."""
-    run(context, partial(actions.admin.revoke_key, wanted=key, tenant=tenant), database_url)
+    return partial(actions.admin.revoke_key, wanted=key)
 
 
+@shared(tenant=KeyTenant)
 def login(
-    context: typer.Context,
     role: Annotated[
         str | None,
         typer.Option(
@@ -212,26 +183,12 @@ def login(
             show_default=False,
         ),
     ] = None,
-    tenant: KeyTenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
+) -> Action:
     """Print a link that logs a browser in, once.
 
     The session ends after 12 hours. One that was made with DAYBELL_API_KEY ends with this key.
     """
-    run(
-        context,
-        partial(
-            actions.admin.create_login,
-            role=role,
-            expires=expires,
-            url=url,
-            tenant=tenant,
-            as_json=as_json,
-        ),
-        database_url,
-    )
+    return partial(actions.admin.create_login, role=role, expires=expires, url=url)
 
 
 # `daybell audit`: who changed what.
@@ -242,8 +199,8 @@ Text = str | None
 
 
 @audit_app.command("list")
+@shared()
 def list_entries(
-    context: typer.Context,
     actor: Annotated[
         Text, typer.Option("--actor", metavar="NAME", help="By whom, as listed.")
     ] = None,
@@ -262,27 +219,17 @@ def list_entries(
     until: Annotated[Text, typer.Option("--until", metavar="TIME", help="Before then.")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
+) -> Action:
     """List what was changed, newest first."""
     asked = {"actor": actor, "action": action, "target": target}
-    command = partial(
-        actions.admin.list_entries,
-        asked=asked,
-        span=(since, until),
-        limit=limit,
-        cursor=cursor,
-        tenant=tenant,
-        as_json=as_json,
+    return partial(
+        actions.admin.list_entries, asked=asked, span=(since, until), limit=limit, cursor=cursor
     )
-    run(context, command, database_url)
 
 
 @audit_app.command("verify")
+@shared()
 def verify_entries(
-    context: typer.Context,
     after: Annotated[
         Text,
         typer.Option(
@@ -292,20 +239,16 @@ def verify_entries(
             " it.",
         ),
     ] = None,
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
+) -> Action:
     """Check that no entry was altered or removed.
 
     Exit status 1: the log is broken."""
-    command = partial(actions.admin.verify_entries, after=after, tenant=tenant, as_json=as_json)
-    run(context, command, database_url)
+    return partial(actions.admin.verify_entries, after=after)
 
 
 # `daybell secrets`: encrypted values that jobs refer to by name.
 
-secrets_app = group("Secrets: values that jobs use and nobody reads.")
+secrets_app = group("Secrets: values for jobs, which no answer shows.")
 
 SecretName = Annotated[
     str,
@@ -316,26 +259,16 @@ SecretName = Annotated[
 
 
 @secrets_app.command("list")
-def list_secrets(
-    context: typer.Context,
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
+@shared()
+def list_secrets() -> Action:
     """List secrets by name, without their values."""
-    command = partial(actions.admin.list_secrets, tenant=tenant, as_json=as_json)
-    run(context, command, database_url)
+    return actions.admin.list_secrets
 
 
 # Words that are too many are taken here, to be refused without being repeated.
 @secrets_app.command("set", context_settings={"allow_extra_args": True})
-def set_secret(
-    context: typer.Context,
-    name: SecretName,
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
+@shared()
+def set_secret(context: typer.Context, name: SecretName) -> Action:
     """Keep a secret; one of the same name is replaced.
 
     The value comes from standard input, of which a line break at the end is left out; at a terminal
@@ -343,41 +276,26 @@ def set_secret(
     HTTP with the server's. Workers use a new value within 5 seconds.
     """
     _refuse_value(name, context.args)
-    run(
-        context,
-        partial(actions.admin.set_secret, name=name, tenant=tenant, as_json=as_json),
-        database_url,
-    )
+    return partial(actions.admin.set_secret, name=name)
 
 
 @secrets_app.command("delete")
-def delete_secret(
-    context: typer.Context,
-    name: SecretName,
-    yes: Yes = False,
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
+@shared()
+def delete_secret(name: SecretName, yes: Yes = False) -> Action:
     """Forget a secret; jobs that refer to it fail from then on."""
-    run(
-        context,
-        partial(actions.admin.delete_secret, name=name, yes=yes, tenant=tenant, as_json=as_json),
-        database_url,
-    )
+    return partial(actions.admin.delete_secret, name=name, yes=yes)
 
 
 @secrets_app.command("rotate")
-def rotate_secrets(
-    context: typer.Context, as_json: Json = False, database_url: DatabaseUrl = None
-) -> None:
+@shared(tenant=None)
+def rotate_secrets() -> Action:
     """Seal all secrets again, with the first key.
 
     Set DAYBELL_SECRETS_KEY=new,old for servers, workers and this command first, and drop the old
     key afterwards. Each secret is a transaction of its own: if the command was interrupted, run it
     again. It needs a connection to the database.
     """
-    run(context, partial(actions.admin.rotate_secrets, as_json=as_json), database_url)
+    return actions.admin.rotate_secrets
 
 
 @secrets_app.command("key")

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 import select
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
 from daybell.cli import actions
 from daybell.cli.options import (
+    Action,
     Args,
     Cursor,
-    DatabaseUrl,
     EndedSince,
     EndedUntil,
-    Json,
     Limit,
     OfError,
     OfJob,
@@ -25,20 +25,17 @@ from daybell.cli.options import (
     OfQueue,
     OfWorker,
     Since,
-    Tenant,
     Text,
     Timeout,
     Until,
     Yes,
+    gather,
     group,
     read_args,
-    run,
+    shared,
     statuses,
 )
 from daybell.cli.runtime import FAILED, print_stderr
-
-if TYPE_CHECKING:
-    from daybell.client.requests import Filters
 
 app = group("Executions: what runs, ran and will run.")
 
@@ -72,91 +69,82 @@ FromNode = Annotated[
         help="Of a workflow's run: begin with this node, as a new execution.",
     ),
 ]
+Sort = Annotated[
+    Text,
+    typer.Option(
+        "--sort",
+        metavar="TIME",
+        help="By created, started, ended or duration; -duration: the longest first.",
+    ),
+]
 All = Annotated[bool, typer.Option("--all", help="All there are.")]
+Data = Annotated[Text, typer.Option("--data", metavar="JSON", help='Such as {"order_id": 42}.')]
+EventName = Annotated[
+    str, typer.Argument(metavar="NAME", help="The event's name, as it is waited for.")
+]
+
+# Filters of executions, by their names.
+PLACES: Final = {"job": OfJob, "queue": OfQueue, "worker": OfWorker}
+RUNS: Final = {
+    "parent": Annotated[
+        Text, typer.Option("--workflow", metavar="ID", help="The nodes of this workflow's run.")
+    ],
+    "nodes": Annotated[
+        bool, typer.Option("--nodes", help="Also nodes of workflows' runs, whichever.")
+    ],
+}
+SEARCH: Final = {
+    "since": Since,
+    "until": Until,
+    "args": Args,
+    "unique_key": OfKey,
+    "error": OfError,
+    "ended_since": EndedSince,
+    "ended_until": EndedUntil,
+    "q": OfQuery,
+}
+
+
+def _read_filters(typed: dict[str, Any]) -> dict[str, Any]:
+    return {**typed, "args": read_args(typed["args"])}
+
+
+filtered: Final = partial(gather, "filters", read=_read_filters)
 
 
 @app.command("list")
+@filtered({"status": Status, **PLACES, **RUNS, **SEARCH})
+@shared()
 def list_executions(
-    context: typer.Context,
-    status: Status = None,
-    job: OfJob = None,
-    queue: OfQueue = None,
-    worker: OfWorker = None,
-    workflow: Annotated[
-        Text, typer.Option("--workflow", metavar="ID", help="The nodes of this workflow's run.")
-    ] = None,
-    nodes: Annotated[
-        bool, typer.Option("--nodes", help="Also nodes of workflows' runs, whichever.")
-    ] = False,
-    since: Since = None,
-    until: Until = None,
-    arg: Args = None,
-    unique_key: OfKey = None,
-    error: OfError = None,
-    ended_since: EndedSince = None,
-    ended_until: EndedUntil = None,
-    q: OfQuery = None,
-    limit: Limit = 50,
-    cursor: Cursor = None,
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
+    filters: Any = None, sort: Sort = None, limit: Limit = 50, cursor: Cursor = None
+) -> Action:
     """List executions, newest first.
 
     --arg, --unique-key, --error and --ended-… search, newest first, until --limit are found.
+    --sort reads all that match, 5,000 at most.
     """
-    filters: Filters = {
-        "status": status or None,
-        "job": job,
-        "queue": queue,
-        "worker": worker,
-        "parent": workflow,
-        "nodes": nodes,
-        "since": since,
-        "until": until,
-        "args": read_args(arg),
-        "unique_key": unique_key,
-        "error": error,
-        "ended_since": ended_since,
-        "ended_until": ended_until,
-        "q": q,
-    }
-    command = partial(
-        actions.executions.list_executions,
-        filters=filters,
-        limit=limit,
-        cursor=cursor,
-        tenant=tenant,
-        as_json=as_json,
+    return partial(
+        actions.executions.list_executions, filters=filters, limit=limit, cursor=cursor, sort=sort
     )
-    run(context, command, database_url)
 
 
 @app.command("show")
+@shared()
 def show_execution(
-    context: typer.Context,
     id: Id,
     timeline: Annotated[
         bool, typer.Option("--timeline", help="What happened to it, and to its nodes, and when.")
     ] = False,
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
+) -> Action:
     """Show an execution: its attempts, its steps or its nodes."""
-    command = partial(
-        actions.executions.show_timeline if timeline else actions.executions.show_execution,
-        id=id,
-        tenant=tenant,
-        as_json=as_json,
+    return partial(
+        actions.executions.show_timeline if timeline else actions.executions.show_execution, id=id
     )
-    run(context, command, database_url)
 
 
 @app.command("logs")
+@shared(as_json=Annotated[bool, typer.Option("--json", help="Print a JSON object per line.")])
 def show_log(
-    context: typer.Context,
     id: Id,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on until the execution has ended.")
@@ -164,97 +152,41 @@ def show_log(
     attempt: Annotated[
         int | None, typer.Option("--attempt", metavar="N", min=1, help="Only of this attempt.")
     ] = None,
-    tenant: Tenant = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object per line.")] = False,
-    database_url: DatabaseUrl = None,
-) -> None:
+) -> Action:
     """Show what an execution said: its log, and what it printed."""
-    command = partial(
-        actions.executions.show_log,
-        id=id,
-        follow=follow,
-        attempt=attempt,
-        tenant=tenant,
-        as_json=as_json,
-    )
-    run(context, command, database_url)
+    return partial(actions.executions.show_log, id=id, follow=follow, attempt=attempt)
 
 
 @app.command("cancel")
+@filtered({"status": Status, **PLACES, **SEARCH})
+@shared()
 def cancel_executions(
-    context: typer.Context,
     ids: Ids = None,
-    status: Status = None,
-    job: OfJob = None,
-    queue: OfQueue = None,
-    worker: OfWorker = None,
-    since: Since = None,
-    until: Until = None,
-    arg: Args = None,
-    unique_key: OfKey = None,
-    error: OfError = None,
-    ended_since: EndedSince = None,
-    ended_until: EndedUntil = None,
-    q: OfQuery = None,
+    filters: Any = None,
     everything: All = False,
     yes: Yes = False,
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
+) -> Action:
     """Cancel executions; those that run are asked to stop."""
     decision = actions.selection.Selection(
-        verb="cancel",
-        ids=ids,
-        filters={
-            "status": status or None,
-            "job": job,
-            "queue": queue,
-            "worker": worker,
-            "since": since,
-            "until": until,
-            "args": read_args(arg),
-            "unique_key": unique_key,
-            "error": error,
-            "ended_since": ended_since,
-            "ended_until": ended_until,
-            "q": q,
-        },
-        everything=everything,
-        yes=yes,
-        as_json=as_json,
+        verb="cancel", ids=ids, filters=filters, everything=everything, yes=yes
     )
     decision.check()
-    command = partial(actions.selection.apply_decision, decision=decision, tenant=tenant)
-    run(context, command, database_url)
+    return partial(actions.selection.apply_decision, decision=decision)
 
 
 @app.command("retry")
+@filtered({"status": RetriedStatus, **PLACES, **SEARCH})
+@shared()
 def retry_executions(
-    context: typer.Context,
     ids: Ids = None,
-    status: RetriedStatus = None,
-    job: OfJob = None,
-    queue: OfQueue = None,
-    worker: OfWorker = None,
-    since: Since = None,
-    until: Until = None,
-    arg: Args = None,
-    unique_key: OfKey = None,
-    error: OfError = None,
-    ended_since: EndedSince = None,
-    ended_until: EndedUntil = None,
-    q: OfQuery = None,
+    filters: Any = None,
     everything: All = False,
     force: Annotated[
         bool, typer.Option("--force", help="Also those that succeeded, as new executions.")
     ] = False,
     from_node: FromNode = None,
     yes: Yes = False,
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
+) -> Action:
     """Run executions again: dead and cancelled ones.
 
     Of workflows, what has not succeeded.
@@ -262,88 +194,40 @@ def retry_executions(
     decision = actions.selection.Selection(
         verb="retry",
         ids=ids,
-        filters={
-            "status": status or None,
-            "job": job,
-            "queue": queue,
-            "worker": worker,
-            "since": since,
-            "until": until,
-            "args": read_args(arg),
-            "unique_key": unique_key,
-            "error": error,
-            "ended_since": ended_since,
-            "ended_until": ended_until,
-            "q": q,
-        },
+        filters=filters,
         everything=everything,
         force=force,
         from_node=from_node,
         yes=yes,
-        as_json=as_json,
     )
     decision.check()
-    command = partial(actions.selection.apply_decision, decision=decision, tenant=tenant)
-    run(context, command, database_url)
+    return partial(actions.selection.apply_decision, decision=decision)
 
 
 @app.command("wait")
-def wait_for_execution(
-    context: typer.Context,
-    id: Id,
-    timeout: Timeout = None,
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
+@shared()
+def wait_for_execution(id: Id, timeout: Timeout = None) -> Action:
     """Wait for its end; exit with 0 if it succeeded."""
-    command = partial(
-        actions.executions.wait_for_execution, id=id, within=timeout, tenant=tenant, as_json=as_json
-    )
-    run(context, command, database_url)
+    return partial(actions.executions.wait_for_execution, id=id, within=timeout)
 
 
 @app.command("why")
-def explain_execution(
-    context: typer.Context,
-    id: Id,
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
+@shared()
+def explain_execution(id: Id) -> Action:
     """Say why an execution has not run, or has not ended."""
-    run(
-        context,
-        partial(actions.executions.explain_execution, id=id, tenant=tenant, as_json=as_json),
-        database_url,
-    )
+    return partial(actions.executions.explain_execution, id=id)
 
 
 @app.command("signal")
-def signal_execution(
-    context: typer.Context,
-    id: Id,
-    name: EventName,
-    data: Data = None,
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
+@shared()
+def signal_execution(id: Id, name: EventName, data: Data = None) -> Action:
     """Send an event to one execution, now or before it waits."""
-    command = partial(
-        actions.executions.signal_execution,
-        id=id,
-        name=name,
-        data=data,
-        tenant=tenant,
-        as_json=as_json,
-    )
-    run(context, command, database_url)
+    return partial(actions.executions.signal_execution, id=id, name=name, data=data)
 
 
 @app.command("approve")
+@shared()
 def approve_execution(
-    context: typer.Context,
     id: Id,
     name: Annotated[
         str, typer.Option("--name", metavar="NAME", help="What is decided on.")
@@ -352,21 +236,11 @@ def approve_execution(
     note: Annotated[
         Text, typer.Option("--note", metavar="TEXT", help="Why, for the execution.")
     ] = None,
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
+) -> Action:
     """Approve what an execution waits for, or reject it."""
-    command = partial(
-        actions.executions.approve_execution,
-        id=id,
-        name=name,
-        approved=not reject,
-        note=note,
-        tenant=tenant,
-        as_json=as_json,
+    return partial(
+        actions.executions.approve_execution, id=id, name=name, approved=not reject, note=note
     )
-    run(context, command, database_url)
 
 
 # `daybell progress`: for commands that a worker runs, to report how far they are.
@@ -431,19 +305,71 @@ def _write(pipe: int, line: bytes) -> bool:
     return False
 
 
+# `daybell logs`: search in the logs of many executions.
+
+logs_app = group("Logs: lines that executions wrote.")
+
+
+@logs_app.command("search")
+@shared()
+def search_logs(
+    text: Annotated[
+        Text,
+        typer.Argument(
+            metavar="TEXT",
+            help="A part of the message, in any case of letters.",
+            show_default=False,
+        ),
+    ] = None,
+    job: OfJob = None,
+    queue: OfQueue = None,
+    status: Status = None,
+    level: Annotated[
+        Text,
+        typer.Option(
+            "--level",
+            metavar="LEVEL",
+            help="Of this level or a higher one: debug, info, warning, error or critical. Output"
+            " counts as info, output to stderr as warning.",
+        ),
+    ] = None,
+    since: Annotated[
+        Text,
+        typer.Option(
+            "--since", metavar="TIME", help="Written then or later: 1h for ago, 2026-11-15, or ISO."
+        ),
+    ] = None,
+    until: Annotated[
+        Text, typer.Option("--until", metavar="TIME", help="Written before then.")
+    ] = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> Action:
+    """Search log lines of executions, those created last first."""
+    return partial(
+        actions.executions.search_logs,
+        text=text,
+        filters={
+            "level": level,
+            "job": job,
+            "queue": queue,
+            "status": status or None,
+            "since": since,
+            "until": until,
+        },
+        limit=limit,
+        cursor=cursor,
+    )
+
+
 # `daybell events`: publish events, and list them.
 
 events_app = group("Events: what executions wait for.")
 
-Data = Annotated[Text, typer.Option("--data", metavar="JSON", help='Such as {"order_id": 42}.')]
-EventName = Annotated[
-    str, typer.Argument(metavar="NAME", help="The event's name, as it is waited for.")
-]
-
 
 @events_app.command("publish")
+@shared()
 def publish_event(
-    context: typer.Context,
     name: EventName,
     data: Data = None,
     source: Annotated[
@@ -453,37 +379,16 @@ def publish_event(
     id: Annotated[
         Text, typer.Option("--id", metavar="TEXT", help="What it counts once by; a new one.")
     ] = None,
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
+) -> Action:
     """Tell of an event: what waits for it goes on."""
-    command = partial(
-        actions.executions.publish_event,
-        name=name,
-        data=data,
-        source=source,
-        id=id,
-        tenant=tenant,
-        as_json=as_json,
-    )
-    run(context, command, database_url)
+    return partial(actions.executions.publish_event, name=name, data=data, source=source, id=id)
 
 
 @events_app.command("list")
-def list_events(
-    context: typer.Context,
-    limit: Limit = 50,
-    cursor: Cursor = None,
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
+@shared()
+def list_events(limit: Limit = 50, cursor: Cursor = None) -> Action:
     """List events that are on record, those that came last first."""
-    command = partial(
-        actions.executions.list_events, limit=limit, cursor=cursor, tenant=tenant, as_json=as_json
-    )
-    run(context, command, database_url)
+    return partial(actions.executions.list_events, limit=limit, cursor=cursor)
 
 
 # `daybell dead-letters`: executions that failed for good and need a decision.
@@ -494,19 +399,10 @@ DeadIds = Annotated[list[str] | None, typer.Argument(metavar="ID", help="The exe
 
 
 @dead_letters_app.command("list")
+@filtered({**PLACES, **SEARCH})
+@shared()
 def list_dead_letters(
-    context: typer.Context,
-    job: OfJob = None,
-    queue: OfQueue = None,
-    worker: OfWorker = None,
-    since: Since = None,
-    until: Until = None,
-    arg: Args = None,
-    unique_key: OfKey = None,
-    error: OfError = None,
-    ended_since: EndedSince = None,
-    ended_until: EndedUntil = None,
-    q: OfQuery = None,
+    filters: Any = None,
     grouped: Annotated[
         bool,
         typer.Option("--group", help="Count them by job and class of error; reads all of them."),
@@ -523,129 +419,54 @@ def list_dead_letters(
         ),
     ] = None,
     cursor: Cursor = None,
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
+) -> Action:
     """List dead letters, newest first."""
-    filters: Filters = {
-        "job": job,
-        "queue": queue,
-        "worker": worker,
-        "since": since,
-        "until": until,
-        "args": read_args(arg),
-        "unique_key": unique_key,
-        "error": error,
-        "ended_since": ended_since,
-        "ended_until": ended_until,
-        "q": q,
-    }
-    command = partial(
+    return partial(
         actions.executions.list_dead_letters,
         filters=filters,
         grouped=grouped,
         limit=limit,
         cursor=cursor,
-        tenant=tenant,
-        as_json=as_json,
     )
-    run(context, command, database_url)
 
 
 @dead_letters_app.command("retry")
+@filtered({**PLACES, **SEARCH})
+@shared(as_json=None)
 def retry_dead_letters(
-    context: typer.Context,
-    ids: DeadIds = None,
-    job: OfJob = None,
-    queue: OfQueue = None,
-    worker: OfWorker = None,
-    since: Since = None,
-    until: Until = None,
-    arg: Args = None,
-    unique_key: OfKey = None,
-    error: OfError = None,
-    ended_since: EndedSince = None,
-    ended_until: EndedUntil = None,
-    q: OfQuery = None,
-    all_of_them: All = False,
-    yes: Yes = False,
-    tenant: Tenant = None,
-    database_url: DatabaseUrl = None,
-) -> None:
+    ids: DeadIds = None, filters: Any = None, all_of_them: All = False, yes: Yes = False
+) -> Action:
     """Run dead letters again, their tries counted anew."""
-    filters: Filters = {
-        "job": job,
-        "queue": queue,
-        "worker": worker,
-        "since": since,
-        "until": until,
-        "args": read_args(arg),
-        "unique_key": unique_key,
-        "error": error,
-        "ended_since": ended_since,
-        "ended_until": ended_until,
-        "q": q,
-    }
     _check_choice("retry", ids, filters, everything=all_of_them)
-    command = partial(
+    return partial(
         actions.executions.decide_dead_letters,
         verb="retry",
         ids=ids or None,
         filters=filters,
         yes=yes,
-        tenant=tenant,
     )
-    run(context, command, database_url)
 
 
 @dead_letters_app.command("discard")
+@filtered({**PLACES, **SEARCH})
+@shared(as_json=None)
 def discard_dead_letters(
-    context: typer.Context,
-    ids: DeadIds = None,
-    job: OfJob = None,
-    queue: OfQueue = None,
-    worker: OfWorker = None,
-    since: Since = None,
-    until: Until = None,
-    arg: Args = None,
-    unique_key: OfKey = None,
-    error: OfError = None,
-    ended_since: EndedSince = None,
-    ended_until: EndedUntil = None,
-    q: OfQuery = None,
-    all_of_them: All = False,
-    yes: Yes = False,
-    tenant: Tenant = None,
-    database_url: DatabaseUrl = None,
-) -> None:
+    ids: DeadIds = None, filters: Any = None, all_of_them: All = False, yes: Yes = False
+) -> Action:
     """Take dead letters off the list; history keeps them."""
-    filters: Filters = {
-        "job": job,
-        "queue": queue,
-        "worker": worker,
-        "since": since,
-        "until": until,
-        "args": read_args(arg),
-        "unique_key": unique_key,
-        "error": error,
-        "ended_since": ended_since,
-        "ended_until": ended_until,
-        "q": q,
-    }
     _check_choice("discard", ids, filters, everything=all_of_them)
-    command = partial(
+    return partial(
         actions.executions.decide_dead_letters,
         verb="discard",
         ids=ids or None,
         filters=filters,
         yes=yes,
-        tenant=tenant,
     )
-    run(context, command, database_url)
 
 
-def _check_choice(verb: str, ids: list[str] | None, filters: Filters, *, everything: bool) -> None:
+def _check_choice(
+    verb: str, ids: list[str] | None, filters: Mapping[str, Any], *, everything: bool
+) -> None:
     ways = bool(ids) + any(one is not None for one in filters.values()) + everything
     if ways > 1:
         raise typer.BadParameter(

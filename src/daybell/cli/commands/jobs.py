@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
 import typer
 
 from daybell.cli import actions
-from daybell.cli.commands.job_options import with_options
-from daybell.cli.commands.schedules import backfill_job
 from daybell.cli.options import (
+    Action,
     CommandWithWords,
     Cursor,
     DatabaseUrl,
+    Declared,
     Json,
     Limit,
     Tenant,
     Timeout,
     Yes,
     database_flag,
+    gather,
     group,
+    parameters_of,
     priorities,
     run,
+    shared,
+    with_parameters,
     words_after,
 )
 
@@ -40,16 +45,33 @@ NewName = Annotated[
 ]
 
 
+def with_options(*tables: str) -> Callable[[Declared], Declared]:
+    """Let a command take the flags of these tables, too; their values come to it as `said`.
+
+    The tables are imported when the command is typed: a list of commands does without them.
+    """
+
+    def decorate(command: Declared) -> Declared:
+        def with_flags() -> Declared:
+            flags = {k: v for table in tables for k, v in actions.job_flags.TABLES[table].items()}
+            return gather("said", flags)(command)
+
+        def listed(**_: object) -> None:
+            raise AssertionError("the command is called with its flags")
+
+        stub = with_parameters(
+            command, listed, [one for one in parameters_of(command) if one.name != "said"]
+        )
+        stub.with_flags = with_flags  # pyright: ignore[reportFunctionMemberAccess]
+        return stub
+
+    return decorate
+
+
 @app.command("create", cls=CommandWithWords)
 @with_options("kinds", "parts", "times", "rest")
-def create_job(
-    context: typer.Context,
-    said: dict[str, Any],
-    name: NewName = None,
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
+@shared()
+def create_job(context: typer.Context, said: dict[str, Any], name: NewName = None) -> Action:
     """Make a job that runs something, at times of its own.
 
     Say what it runs by one of --task, --command (or the command itself after --), --http, --sql,
@@ -65,27 +87,13 @@ def create_job(
         )
     if name is None and work.choice != "from_file":
         raise typer.BadParameter("say how it is called: daybell jobs create NAME")
-    command = partial(
-        actions.definitions.create_job,
-        name=name,
-        work=work,
-        said=said,
-        tenant=tenant,
-        as_json=as_json,
-    )
-    run(context, command, database_url)
+    return partial(actions.definitions.create_job, name=name, work=work, said=said)
 
 
 @app.command("update", cls=CommandWithWords)
 @with_options("kinds", "parts", "times", "manual", "rest", "resets")
-def update_job(
-    context: typer.Context,
-    name: JobName,
-    said: dict[str, Any],
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
+@shared()
+def update_job(context: typer.Context, name: JobName, said: dict[str, Any]) -> Action:
     """Change options of a job; all others stay.
 
     New times take the place of the old ones and keep their zone, calendar and other limits. New
@@ -93,15 +101,7 @@ def update_job(
     --no-timeout, --no-calendar, --no-dependencies.
     """
     work = actions.job_options.take_work(said, words_after(context))
-    command = partial(
-        actions.definitions.update_job,
-        name=name,
-        work=work,
-        said=said,
-        tenant=tenant,
-        as_json=as_json,
-    )
-    run(context, command, database_url)
+    return partial(actions.definitions.update_job, name=name, work=work, said=said)
 
 
 # `daybell jobs delete`, `schedules`, `versions`, `diff` and `rollback`.
@@ -110,72 +110,41 @@ JobNameOrId = Annotated[str, typer.Argument(metavar="NAME", help="The job's name
 
 
 @app.command("delete")
+@shared()
 def delete_job(
-    context: typer.Context,
     name: JobNameOrId,
     force: Annotated[
         bool,
         typer.Option("--force", help="Even if the code of a live worker declares it."),
     ] = False,
     yes: Yes = False,
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
+) -> Action:
     """Let a job run no more, and cancel what has not ended.
 
     Its versions and its history stay.
     """
-    command = partial(
-        actions.definitions.delete_job,
-        name=name,
-        force=force,
-        yes=yes,
-        tenant=tenant,
-        as_json=as_json,
-    )
-    run(context, command, database_url)
+    return partial(actions.definitions.delete_job, name=name, force=force, yes=yes)
 
 
 @app.command("schedules")
-def list_schedules(
-    context: typer.Context,
-    name: JobNameOrId,
-    limit: Limit = 50,
-    cursor: Cursor = None,
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
+@shared()
+def list_schedules(name: JobNameOrId, limit: Limit = 50, cursor: Cursor = None) -> Action:
     """List a job's schedules, the next ones first, added ones too."""
     asked = {"limit": limit, "cursor": cursor}
-    command = partial(
-        actions.definitions.list_schedules, name=name, asked=asked, tenant=tenant, as_json=as_json
-    )
-    run(context, command, database_url)
+    return partial(actions.definitions.list_schedules, name=name, asked=asked)
 
 
 @app.command("versions")
-def list_versions(
-    context: typer.Context,
-    name: JobNameOrId,
-    limit: Limit = 50,
-    cursor: Cursor = None,
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
+@shared()
+def list_versions(name: JobNameOrId, limit: Limit = 50, cursor: Cursor = None) -> Action:
     """List a job's versions, newest first; of a deleted one, too."""
     asked = {"limit": limit, "cursor": cursor}
-    command = partial(
-        actions.definitions.list_versions, name=name, asked=asked, tenant=tenant, as_json=as_json
-    )
-    run(context, command, database_url)
+    return partial(actions.definitions.list_versions, name=name, asked=asked)
 
 
 @app.command("diff")
+@shared()
 def diff_versions(
-    context: typer.Context,
     name: JobNameOrId,
     old: Annotated[
         int | None,
@@ -192,39 +161,22 @@ def diff_versions(
             metavar="TO", min=1, help="And which. Default: the newest.", show_default=False
         ),
     ] = None,
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
+) -> Action:
     """Show what differs between two versions of a job."""
-    command = partial(
-        actions.definitions.compare_versions,
-        name=name,
-        old=old,
-        new=new,
-        tenant=tenant,
-        as_json=as_json,
-    )
-    run(context, command, database_url)
+    return partial(actions.definitions.compare_versions, name=name, old=old, new=new)
 
 
 @app.command("rollback")
+@shared()
 def rollback_job(
-    context: typer.Context,
     name: JobNameOrId,
     version: Annotated[int, typer.Argument(metavar="VERSION", min=1, help="Which one.")],
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
+) -> Action:
     """Make an older version of a job current again.
 
     It becomes a new version, with its schedules.
     """
-    command = partial(
-        actions.definitions.rollback_job, name=name, version=version, tenant=tenant, as_json=as_json
-    )
-    run(context, command, database_url)
+    return partial(actions.definitions.rollback_job, name=name, version=version)
 
 
 @app.command("declare")
@@ -256,7 +208,53 @@ def declare_jobs(
     run(context, command, database_url)
 
 
-app.command("backfill")(backfill_job)
+@app.command("backfill")
+@shared()
+def backfill_job(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The job's name.")],
+    since: Annotated[
+        str,
+        typer.Option(
+            "--since",
+            metavar="TIME",
+            help="From then: 2d ago, a date, or ISO 8601.",
+            show_default=False,
+        ),
+    ],
+    until: Annotated[
+        str | None,
+        typer.Option(
+            "--until", metavar="TIME", help="To before then. Default: now.", show_default=False
+        ),
+    ] = None,
+    only: Annotated[
+        str, typer.Option("--only", metavar="WORD", help="missing, failed or all.")
+    ] = "missing",
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", min=1, max=1000, help="How many of them run at a time.")
+    ] = 1,
+    order: Annotated[
+        str, typer.Option("--order", metavar="WORD", help="oldest or newest first.")
+    ] = "oldest",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would be done.")
+    ] = False,
+    yes: Yes = False,
+) -> Action:
+    """Run a job for times of its schedules that have passed.
+
+    It shows what it would do, and asks, unless --yes is given.
+    """
+    asked = {"only": only, "concurrency": concurrency, "order": order}
+    return partial(
+        actions.schedules.backfill_job,
+        name=name,
+        since=since,
+        until=until,
+        asked=asked,
+        dry_run=dry_run,
+        yes=yes,
+    )
 
 
 def job_statuses(incomplete: str) -> list[str]:
@@ -276,8 +274,8 @@ TriggerArgs = Annotated[
 
 
 @app.command("list")
+@shared()
 def list_jobs(
-    context: typer.Context,
     prefix: Annotated[str, typer.Option("--prefix", help="Only names that begin so.")] = "",
     status: Annotated[
         list[str] | None,
@@ -297,6 +295,12 @@ def list_jobs(
         str | None,
         typer.Option("--queue", metavar="NAME", help="Only of this queue.", show_default=False),
     ] = None,
+    label: Annotated[
+        str | None,
+        typer.Option(
+            "--label", metavar="NAME=VALUE", help="Only with this label.", show_default=False
+        ),
+    ] = None,
     search: Annotated[
         str | None,
         typer.Option(
@@ -308,25 +312,19 @@ def list_jobs(
     ] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
+) -> Action:
     """List the jobs, by name."""
     asked = {
         "prefix": prefix,
         "status": status or None,
         "user_id": user,
         "queue": queue,
+        "label": label,
         "text": search,
         "limit": limit,
         "cursor": cursor,
     }
-    run(
-        context,
-        partial(actions.jobs.list_jobs, asked=asked, tenant=tenant, as_json=as_json),
-        database_url,
-    )
+    return partial(actions.jobs.list_jobs, asked=asked)
 
 
 @app.command("show")
@@ -353,41 +351,29 @@ def show_job(
 
 
 @app.command("pause")
+@shared(as_json=None)
 def pause_job(
-    context: typer.Context,
     name: JobName,
     note: Annotated[
         str, typer.Option("--note", metavar="TEXT", help="Why, for others.", show_default=False)
     ] = "",
-    tenant: Tenant = None,
-    database_url: DatabaseUrl = None,
-) -> None:
+) -> Action:
     """Let a job's schedules fire no more."""
-    run(context, partial(actions.jobs.pause_job, name=name, note=note, tenant=tenant), database_url)
+    return partial(actions.jobs.pause_job, name=name, note=note)
 
 
 @app.command("why")
-def explain_job(
-    context: typer.Context,
-    name: JobName,
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
+@shared()
+def explain_job(name: JobName) -> Action:
     """Explain why a job does not run."""
-    command = partial(actions.jobs.explain_job, name=name, tenant=tenant, as_json=as_json)
-    run(context, command, database_url)
+    return partial(actions.jobs.explain_job, name=name)
 
 
 @app.command("resume")
-def resume_job(
-    context: typer.Context,
-    name: JobName,
-    tenant: Tenant = None,
-    database_url: DatabaseUrl = None,
-) -> None:
+@shared(as_json=None)
+def resume_job(name: JobName) -> Action:
     """Let a paused job's schedules fire again, from now on."""
-    run(context, partial(actions.jobs.resume_job, name=name, tenant=tenant), database_url)
+    return partial(actions.jobs.resume_job, name=name)
 
 
 Delay = Annotated[
@@ -410,8 +396,8 @@ Word = Annotated[
 
 
 @app.command("trigger")
+@shared()
 def trigger_job(
-    context: typer.Context,
     name: JobName,
     args: TriggerArgs = None,
     delay: Delay = None,
@@ -434,12 +420,12 @@ def trigger_job(
     force: Annotated[
         bool, typer.Option("--force", help="Even if its overlap rule says no.")
     ] = False,
+    refresh: Annotated[
+        bool, typer.Option("--refresh", help="Even if there is a cached result.")
+    ] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for its end.")] = False,
     timeout: Timeout = None,
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
+) -> Action:
     """Run a job now, or later."""
     if timeout is not None and not wait:
         raise typer.BadParameter("--timeout says how long to --wait; add --wait, or leave it out")
@@ -452,18 +438,11 @@ def trigger_job(
         "retries": retries,
         "expires": expires,
         "force": force,
+        "cache": "refresh" if refresh else None,
     }
-    command = partial(
-        actions.jobs.trigger_job,
-        name=name,
-        args=args,
-        options=options,
-        wait=wait,
-        within=timeout,
-        tenant=tenant,
-        as_json=as_json,
+    return partial(
+        actions.jobs.trigger_job, name=name, args=args, options=options, wait=wait, within=timeout
     )
-    run(context, command, database_url)
 
 
 # `daybell templates`: job definitions with parameters.
@@ -475,40 +454,22 @@ Yaml = Annotated[bool, typer.Option("--yaml", help="Print it as a file has it.")
 
 
 @templates_app.command("list")
-def list_templates(
-    context: typer.Context,
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
+@shared()
+def list_templates() -> Action:
     """List the templates, by name."""
-    command = partial(actions.definitions.list_templates, tenant=tenant, as_json=as_json)
-    run(context, command, database_url)
+    return actions.definitions.list_templates
 
 
 @templates_app.command("show")
-def show_template(
-    context: typer.Context,
-    name: TemplateName,
-    as_yaml: Yaml = False,
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
+@shared()
+def show_template(name: TemplateName, as_yaml: Yaml = False) -> Action:
     """Show a template: its parameters, and its job."""
-    command = partial(
-        actions.definitions.show_template,
-        name=name,
-        as_yaml=as_yaml,
-        tenant=tenant,
-        as_json=as_json,
-    )
-    run(context, command, database_url)
+    return partial(actions.definitions.show_template, name=name, as_yaml=as_yaml)
 
 
 @templates_app.command("create")
+@shared()
 def create_template(
-    context: typer.Context,
     file: Annotated[
         str,
         typer.Option(
@@ -522,49 +483,27 @@ def create_template(
     replace: Annotated[
         bool, typer.Option("--replace", help="In the place of one that has this name.")
     ] = False,
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
+) -> Action:
     """Keep a template that a file has.
 
     `daybell apply` takes such files, too. Jobs that were made from one that is replaced stay what
     they are.
     """
-    command = partial(
-        actions.definitions.create_template,
-        file=file,
-        replace=replace,
-        tenant=tenant,
-        as_json=as_json,
-    )
-    run(context, command, database_url)
+    return partial(actions.definitions.create_template, file=file, replace=replace)
 
 
 @templates_app.command("delete")
-def delete_template(
-    context: typer.Context,
-    name: TemplateName,
-    yes: Yes = False,
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
+@shared()
+def delete_template(name: TemplateName, yes: Yes = False) -> Action:
     """Remove a template. Jobs that were made from it stay."""
-    run(
-        context,
-        partial(
-            actions.definitions.delete_template, name=name, yes=yes, tenant=tenant, as_json=as_json
-        ),
-        database_url,
-    )
+    return partial(actions.definitions.delete_template, name=name, yes=yes)
 
 
 # `daybell apply`: jobs as files say.
 
 
+@shared()
 def apply(
-    context: typer.Context,
     paths: Annotated[
         list[str] | None,
         typer.Argument(metavar="PATH", help="More files and folders.", show_default=False),
@@ -596,11 +535,8 @@ def apply(
         ),
     ] = None,
     yes: Yes = False,
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
-    """Make the jobs be what files say, and show what that changes.
+) -> Action:
+    """Make the jobs be what files say, and show the changes.
 
     A file has documents, each a job with the fields of POST /jobs, or a template with its job, or
     lists of both as jobs and templates. A job without a schedule runs when it is triggered. All
@@ -609,14 +545,6 @@ def apply(
     named = [*(files or []), *(paths or [])]
     if not named:
         raise typer.BadParameter("say which files: -f FILE, or -f FOLDER")
-    command = partial(
-        actions.apply.apply,
-        named=named,
-        prune=prune,
-        dry_run=dry_run,
-        set_name=set_name,
-        yes=yes,
-        tenant=tenant,
-        as_json=as_json,
+    return partial(
+        actions.apply.apply, named=named, prune=prune, dry_run=dry_run, set_name=set_name, yes=yes
     )
-    run(context, command, database_url)

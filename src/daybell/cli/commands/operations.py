@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from daybell.cli import actions
-from daybell.cli.options import Cursor, DatabaseUrl, Json, Tenant, Text, database_flag, run
+from daybell.cli.options import (
+    Action,
+    Cursor,
+    DatabaseUrl,
+    Json,
+    Tenant,
+    Text,
+    database_flag,
+    run,
+    shared,
+)
 from daybell.errors import UsageError
 
 
@@ -58,21 +68,17 @@ def doctor(
         raise
 
 
+@shared()
 def top(
-    context: typer.Context,
     interval: Annotated[
         str,
         typer.Option("--interval", metavar="DURATION", help="How long from one look to the next."),
     ] = "1s",
     once: Annotated[bool, typer.Option("--once", help="Look once, and end.")] = False,
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
+) -> Action:
     """Watch queues, workers and rates; q or Ctrl-C quits."""
     watch = actions.dashboard.watch
-    command = partial(watch, interval=interval, once=once, tenant=tenant, as_json=as_json)
-    run(context, command, database_url)
+    return partial(watch, interval=interval, once=once)
 
 
 def bench(
@@ -85,7 +91,7 @@ def bench(
     as_json: Json = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Measure the store at hand with jobs that do nothing."""
+    """Measure the store with jobs that do nothing."""
     asked = {"jobs": jobs, "concurrency": concurrency, "keep": keep}
     flag = database_flag(context, database_url)
     command = partial(actions.benchmark.bench, asked=asked, flag=flag, as_json=as_json)
@@ -112,6 +118,18 @@ def export(
         Text, typer.Option("--output", metavar="FILE", help="A new file. Default: standard output.")
     ] = None,
     cursor: Cursor = None,
+    policy: Annotated[
+        Text,
+        typer.Option(
+            "--policy",
+            metavar="NAME",
+            help="Continue a repeated export. Retention keeps what it has not written yet.",
+        ),
+    ] = None,
+    release: Annotated[
+        Text,
+        typer.Option("--release", metavar="NAME", help="Forget a repeated export; write nothing."),
+    ] = None,
     tenant: Tenant = None,
     database_url: DatabaseUrl = None,
 ) -> None:
@@ -124,8 +142,11 @@ def export(
         what=what,
         file=file,
         cursor=cursor,
+        policy=policy,
         tenant=tenant,
     )
+    if release is not None:
+        command = partial(actions.export.release, name=release, tenant=tenant)
     run(context, command, database_url)
 
 
@@ -145,6 +166,10 @@ def chaos(
         str,
         typer.Option("--lease", metavar="DURATION", help="Of the workers; short, to see many end."),
     ] = "2s",
+    remote: Annotated[
+        bool,
+        typer.Option("--remote", help="Workers work by way of the servers, without the database."),
+    ] = False,
     restart: Annotated[
         str | None,
         typer.Option(
@@ -161,7 +186,13 @@ def chaos(
     """Kill and freeze workers under load, and see what is lost."""
     if minutes is not None and seconds is not None:
         raise typer.BadParameter("--minutes and --seconds are two ways to say the same; give one")
-    asked = {"seed": seed, "workers": workers, "schedulers": schedulers, "rate": rate}
+    asked: dict[str, Any] = {
+        "seed": seed,
+        "workers": workers,
+        "schedulers": schedulers,
+        "rate": rate,
+    }
+    asked["remote"] = remote
     asked["seconds"] = 60 * minutes if minutes is not None else seconds or 60.0
     command = partial(
         actions.chaos.run_chaos, asked=asked, lease=lease, restart=restart, as_json=as_json

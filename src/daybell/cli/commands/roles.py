@@ -13,6 +13,7 @@ from daybell.cli.options import (
     LogFormat,
     LogLevel,
     PoolSize,
+    Tenant,
     database_flag,
     role_flags,
     run,
@@ -98,6 +99,21 @@ MaxJobs = Annotated[
     ),
 ]
 
+Labels = Annotated[
+    str,
+    typer.Option(
+        "--labels", metavar="K=V,…", help="Labels that jobs may require.", show_default=False
+    ),
+]
+Resources = Annotated[
+    str,
+    typer.Option(
+        "--resources",
+        metavar="K=N,…",
+        help="What jobs may use: gpu=2,memory=64GB.",
+        show_default=False,
+    ),
+]
 AllowCommand = Annotated[
     bool,
     typer.Option(
@@ -152,6 +168,17 @@ Prune = Annotated[
 ]
 
 
+WatchRoots = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--watch-root",
+        metavar="NAME=PATH",
+        help="A folder that schedules of files name, as in incoming/*.csv; may be repeated.",
+        show_default=False,
+    ),
+]
+
+
 def dev(
     context: typer.Context,
     app: AppName = None,
@@ -170,6 +197,7 @@ def dev(
     allow_private_http: DevAllowPrivateHttp = None,
     allow_env: AllowEnv = "",
     pass_env: PassEnv = "",
+    watch_root: WatchRoots = None,
     drain_timeout: Annotated[str, typer.Option("--drain-timeout", hidden=True)] = "10s",
     parent: Annotated[int | None, typer.Option("--parent", hidden=True)] = None,
     pool_size: PoolSize = None,
@@ -192,6 +220,7 @@ def dev(
         allow_private_http=allow_private_http,
         allow_env=allow_env,
         pass_env=pass_env,
+        watch_roots=tuple(watch_root or ()),
     )
     command = actions.dev.run_with_reload if reload else actions.dev.dev
     flag = database_flag(context, database_url)
@@ -216,6 +245,38 @@ MetricsHost = Annotated[
 ]
 
 
+WorkerTenant = Annotated[
+    str | None,
+    typer.Option("--tenant", metavar="NAME", help="Default: the app's.", show_default=False),
+]
+DrainTimeout = Annotated[
+    str,
+    typer.Option(
+        "--drain-timeout", metavar="DURATION", help="How long what runs may take when it stops."
+    ),
+]
+WorkerApiUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--api-url",
+        metavar="URL",
+        help="Work by way of this server, without access to the database. Default:"
+        " DAYBELL_API_URL, if no database is given.",
+        show_default=False,
+    ),
+]
+WorkerApiKey = Annotated[
+    str | None,
+    typer.Option(
+        "--api-key",
+        metavar="KEY",
+        help="A key with the role worker. Default, and not shown to other users of this machine:"
+        " DAYBELL_API_KEY.",
+        show_default=False,
+    ),
+]
+
+
 def worker(
     context: typer.Context,
     app: AppName = None,
@@ -224,20 +285,10 @@ def worker(
     processes: Processes = 1,
     children: Children = None,
     max_jobs_per_process: MaxJobs = None,
-    tenant: Annotated[
-        str | None,
-        typer.Option("--tenant", metavar="NAME", help="Default: the app's.", show_default=False),
-    ] = None,
-    labels: Annotated[
-        str,
-        typer.Option("--labels", metavar="K=V,…", help="What to know it by.", show_default=False),
-    ] = "",
-    drain_timeout: Annotated[
-        str,
-        typer.Option(
-            "--drain-timeout", metavar="DURATION", help="How long what runs may take when it stops."
-        ),
-    ] = "30s",
+    tenant: WorkerTenant = None,
+    labels: Labels = "",
+    resources: Resources = "",
+    drain_timeout: DrainTimeout = "30s",
     name: WorkerName = None,
     prune: Prune = False,
     allow_command: AllowCommand = False,
@@ -247,6 +298,8 @@ def worker(
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
     parent: Annotated[int | None, typer.Option("--parent", hidden=True)] = None,
+    api_url: WorkerApiUrl = None,
+    api_key: WorkerApiKey = None,
     pool_size: PoolSize = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
@@ -263,6 +316,7 @@ def worker(
         max_jobs_per_process=max_jobs_per_process,
         tenant=tenant,
         labels=labels,
+        resources=resources,
         drain_timeout=drain_timeout,
         name=name,
         parent=parent,
@@ -274,12 +328,16 @@ def worker(
         metrics_host=metrics_host,
         metrics_port=metrics_port,
     )
-    flags = role_flags(log_level, log_format, pool_size)
+    flags: dict[str, object] = {**role_flags(log_level, log_format, pool_size)}
+    # One before the name of the command counts, too.
+    context.obj["api_url"] = api_url or context.obj["api_url"]
+    flags |= {"api_key": api_key} if api_key is not None else {}
     run(context, partial(actions.worker.run_worker, request=request), database_url, flags)
 
 
 def scheduler(
     context: typer.Context,
+    watch_root: WatchRoots = None,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
     pool_size: PoolSize = None,
@@ -290,9 +348,128 @@ def scheduler(
     """Fire schedules, and look after the store."""
     flags = role_flags(log_level, log_format, pool_size)
     command = partial(
-        actions.worker.run_scheduler, metrics_host=metrics_host, metrics_port=metrics_port
+        actions.worker.run_scheduler,
+        metrics_host=metrics_host,
+        metrics_port=metrics_port,
+        watch_roots=watch_root or (),
     )
     run(context, command, database_url, flags)
+
+
+# `daybell bridge`: messages of a broker as events.
+
+Broker = Annotated[str, typer.Argument(metavar="BROKER", help="nats, kafka, rabbitmq or redis.")]
+Topics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topic",
+        metavar="NAME",
+        help="A subject, topic, queue or stream to read; may be repeated.",
+        show_default=False,
+    ),
+]
+ReceiveAt = Annotated[
+    str | None,
+    typer.Option(
+        "--receive",
+        metavar="HOST:PORT",
+        help="Send the outgoing events that a subscription posts here to the broker.",
+        show_default=False,
+    ),
+]
+SendTo = Annotated[
+    str | None,
+    typer.Option(
+        "--to",
+        metavar="NAME",
+        help="The subject, topic, queue or stream of --receive.",
+        show_default=False,
+    ),
+]
+BrokerUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        envvar="DAYBELL_BRIDGE_URL",
+        metavar="URL",
+        help="The broker. Default: on this machine, at its usual port.",
+        show_default=False,
+    ),
+]
+EventName = Annotated[
+    str | None,
+    typer.Option(
+        "--event",
+        metavar="NAME",
+        help="The name of the events. Default: that of a CloudEvent, else the topic.",
+        show_default=False,
+    ),
+]
+Group = Annotated[
+    str, typer.Option("--group", metavar="NAME", help="Bridges that share the messages.")
+]
+Stream = Annotated[
+    str | None,
+    typer.Option(
+        "--stream", metavar="NAME", help="The stream of JetStream (NATS).", show_default=False
+    ),
+]
+IdPath = Annotated[
+    str | None,
+    typer.Option(
+        "--id",
+        metavar="PATH",
+        help="The id of a message: a dotted path in its data.",
+        show_default=False,
+    ),
+]
+Idle = Annotated[
+    str,
+    typer.Option(
+        "--idle",
+        metavar="DURATION",
+        help="Read a message again that a bridge has left for so long (Redis).",
+    ),
+]
+
+
+def bridge(
+    context: typer.Context,
+    broker: Broker,
+    topic: Topics = None,
+    receive: ReceiveAt = None,
+    to: SendTo = None,
+    url: BrokerUrl = None,
+    event: EventName = None,
+    group: Group = "daybell",
+    stream: Stream = None,
+    id_path: IdPath = None,
+    idle: Idle = "30s",
+    tenant: Tenant = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Pass messages of a broker on as events, or events to it."""
+    request = actions.bridge.BridgeRequest(
+        broker=broker,
+        topics=topic or [],
+        receive=receive,
+        to=to,
+        url=url,
+        event=event,
+        group=group,
+        stream=stream,
+        id_path=id_path,
+        tenant=tenant,
+        idle=parse_duration(idle, what="idle"),
+    )
+    run(
+        context,
+        partial(actions.bridge.run_bridge, request=request),
+        database_url,
+        role_flags(log_level, log_format, None),
+    )
 
 
 def server(

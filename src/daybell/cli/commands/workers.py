@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from daybell.cli import actions
-from daybell.cli.options import DatabaseUrl, Json, Tenant, Yes, group, run
+from daybell.cli.options import Action, DatabaseUrl, Json, Tenant, Yes, group, run, shared
 
 workers_app = group("Workers: processes that run executions.")
 
@@ -34,14 +34,12 @@ def list_workers(
 
 
 @workers_app.command("drain")
+@shared(as_json=None)
 def drain_worker(
-    context: typer.Context,
     id: Annotated[str, typer.Argument(metavar="ID", help="The worker's id.")],
-    tenant: Tenant = None,
-    database_url: DatabaseUrl = None,
-) -> None:
+) -> Action:
     """Let a worker finish what it has, and end."""
-    run(context, partial(actions.workers.drain_worker, id=id, tenant=tenant), database_url)
+    return partial(actions.workers.drain_worker, id=id)
 
 
 # `daybell queues`: lanes, how full they are, and stopping them.
@@ -52,65 +50,35 @@ QueueName = Annotated[str, typer.Argument(metavar="NAME", help="The queue's name
 
 
 @queues_app.command("list")
-def list_queues(
-    context: typer.Context,
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
+@shared()
+def list_queues() -> Action:
     """List queues with their numbers."""
-    command = partial(actions.workers.list_queues, tenant=tenant, as_json=as_json)
-    run(context, command, database_url)
+    return actions.workers.list_queues
 
 
 @queues_app.command("pause")
-def pause_queue(
-    context: typer.Context, name: QueueName, tenant: Tenant = None, database_url: DatabaseUrl = None
-) -> None:
+@shared(as_json=None)
+def pause_queue(name: QueueName) -> Action:
     """Give out nothing from a queue; what runs goes on."""
-    run(
-        context,
-        partial(actions.workers.pause_queue, name=name, paused=True, tenant=tenant),
-        database_url,
-    )
+    return partial(actions.workers.pause_queue, name=name, paused=True)
 
 
 @queues_app.command("resume")
-def resume_queue(
-    context: typer.Context, name: QueueName, tenant: Tenant = None, database_url: DatabaseUrl = None
-) -> None:
+@shared(as_json=None)
+def resume_queue(name: QueueName) -> Action:
     """Give out work from a queue again."""
-    run(
-        context,
-        partial(actions.workers.pause_queue, name=name, paused=False, tenant=tenant),
-        database_url,
-    )
+    return partial(actions.workers.pause_queue, name=name, paused=False)
 
 
 @queues_app.command("why")
-def explain_queue(
-    context: typer.Context,
-    name: QueueName,
-    tenant: Tenant = None,
-    as_json: Json = False,
-    database_url: DatabaseUrl = None,
-) -> None:
+@shared()
+def explain_queue(name: QueueName) -> Action:
     """Explain why executions of a queue are not taken."""
-    command = partial(actions.workers.explain_queue, name=name, tenant=tenant, as_json=as_json)
-    run(context, command, database_url)
+    return partial(actions.workers.explain_queue, name=name)
 
 
 @queues_app.command("purge")
-def purge_queue(
-    context: typer.Context,
-    name: QueueName,
-    yes: Yes = False,
-    tenant: Tenant = None,
-    database_url: DatabaseUrl = None,
-) -> None:
+@shared(as_json=None)
+def purge_queue(name: QueueName, yes: Yes = False) -> Action:
     """Cancel everything that waits in a queue."""
-    run(
-        context,
-        partial(actions.workers.purge_queue, name=name, yes=yes, tenant=tenant),
-        database_url,
-    )
+    return partial(actions.workers.purge_queue, name=name, yes=yes)

@@ -22,10 +22,11 @@ from rich.text import Text
 from daybell.cli import output
 from daybell.cli.actions.definitions import check_app_code
 from daybell.cli.apps import check_missing_jobs, find_app, iterate_jobs, tenant_names
+from daybell.cli.doctor.growth import check_growth
 from daybell.cli.runtime import DONE, FAILED, describe_error, with_flag
 from daybell.cli.views.jobs import OVERDUE_SECONDS
 from daybell.client.executions import page_reader
-from daybell.client.explain.executions import effective_definition
+from daybell.client.explain.needs import effective_definition
 from daybell.client.job_checks import find_mismatched_schedules
 from daybell.client.schedules import read_schedules
 from daybell.client.sealing import VARIABLE, Sealer
@@ -121,7 +122,9 @@ def judge_offers(
             for lane in lanes:
                 waiting[lane].append(job)
     checks = [_unoffered(tenant, queue, needs, names) for (queue, needs), names in waiting.items()]
-    fine = Check(name=KINDS, is_ok=True, found=f"somebody runs all that is to run{_of(tenant)}")
+    fine = Check(
+        name=KINDS, is_ok=True, found=f"workers can run every job that is to run{_of(tenant)}"
+    )
     return checks or [fine]
 
 
@@ -270,7 +273,7 @@ def judge_schedules(
     broken = [one for one in found if _fault(one)]
     vain = [one for one in found if _is_vain(one)]
     late = [one for one in found if _is_late(one, now)]
-    checks = [_readable(found, broken), _scheduler(found, leaders)]
+    checks = [_readable(found, broken), _scheduler(leaders)]
     if vain:
         checks.append(
             Check(
@@ -332,7 +335,7 @@ def _readable(found: Sequence[Schedule], broken: Sequence[Schedule]) -> Check:
     )
 
 
-def _scheduler(found: Sequence[Schedule], leaders: Sequence[Leadership]) -> Check:
+def _scheduler(leaders: Sequence[Leadership]) -> Check:
     holders = [one.holder for one in leaders if one.name == SCHEDULER]
     return Check(
         name="scheduler",
@@ -565,7 +568,7 @@ async def check_store(
         found += await _check_takers(store)
         found += await check_sealing(store, sealer)
         found += [] if app is None else [await check_app_code(store, app)]
-        return [*found, await check_gates(store)]
+        return [*found, await check_gates(store), *await check_growth(store)]
     except SchemaError as error:
         if isinstance(error.__cause__, FileNotFoundError):
             return [_failed("store", f"{place}: {with_flag(str(error), flag)}")]
@@ -627,7 +630,7 @@ async def check_gates(store: Store) -> Check:
     """Check for slots that are counted and that no execution has: they block a job for ever."""
     wrong = await store.catalog.miscounts()
     first = wrong[0] if wrong else None
-    found = "each counts as many inside as there are"
+    found = "all counts agree with the executions"
     if first is not None:
         rest = f", and {len(wrong) - 1:,} more" if len(wrong) > 1 else ""
         name = f"{first.gate} of tenant {first.tenant}"

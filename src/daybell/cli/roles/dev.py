@@ -50,6 +50,7 @@ from daybell.core.ids import mint, mint_many
 from daybell.core.units import Seconds
 from daybell.engine.claim import Queues
 from daybell.engine.events import observe_run_ends
+from daybell.engine.files import FileWatcher, read_root
 from daybell.engine.lease import make_pacemaker
 from daybell.engine.loop import SystemClock
 from daybell.engine.metrics import Meter
@@ -90,6 +91,7 @@ class DevOptions(msgspec.Struct, frozen=True, kw_only=True):
     allow_private_http: bool | None = None  # likewise
     allow_env: str = ""
     pass_env: str = ""
+    watch_roots: tuple[str, ...] = ()
 
 
 async def dev(
@@ -192,7 +194,9 @@ async def _run(settings: Settings, app: App, options: DevOptions, stop: StopSign
             scheduler = Scheduler(
                 metered, clock=clock, mint=mint, events=app.events, mint_many=mint_many
             )
-            node = Process(workers=[worker], upkeep=upkeep, scheduler=scheduler)
+            roots = [read_root(one, tenant=app.tenant) for one in options.watch_roots]
+            watchers = [FileWatcher(metered, one, clock=clock) for one in roots]
+            node = Process(workers=[worker], upkeep=upkeep, scheduler=scheduler, watchers=watchers)
             await stack.enter_async_context(run_hooks(app, settings))
             await node.start()
             stack.push_async_callback(node.stop)
@@ -207,11 +211,11 @@ async def serve_api(app: App, options: DevOptions, meter: Meter) -> AsyncGenerat
     """Serve the API, and yield its address. On loopback, the user that starts it needs no key."""
     # Modules that only this function needs take longer to import than all the rest.
     from daybell.api.caller import ApiOptions
-    from daybell.api.server import ApiService, ServerOptions, is_loopback
+    from daybell.api.server import ApiService, ServerOptions
     from daybell.cli.roles.server import key_usage_loop, require_key
 
     clock, client = SystemClock(), await app.open()
-    is_open = is_loopback(options.host)
+    is_open = _is_loopback(options.host)
     front = ApiService(
         client,
         options=ServerOptions(
@@ -238,9 +242,7 @@ async def serve_api(app: App, options: DevOptions, meter: Meter) -> AsyncGenerat
 
 def allow_kinds(app: App, settings: Settings, options: DevOptions) -> None:
     """Allow commands on loopback: the user that may define them could run them anyway."""
-    from daybell.api.server import is_loopback
-
-    is_own = is_loopback(options.host)
+    is_own = _is_loopback(options.host)
     command, private = options.allow_command, options.allow_private_http
     app.handlers.kind_options = read_kind_options(
         settings,
@@ -271,9 +273,7 @@ def _worker_options(settings: Settings, app: App, options: DevOptions) -> Worker
 
 async def dashboard_address(app: App, options: DevOptions, url: str) -> str:
     """Return the address of the dashboard; if a key is needed, a link that logs a browser in."""
-    from daybell.api.server import is_loopback
-
-    if is_loopback(options.host):
+    if _is_loopback(options.host):
         return f"{url}/"
     client = await app.open()
     made = await client.create_login(created_by="dev")
@@ -320,10 +320,8 @@ def _flows(app: App, *, is_demo: bool) -> str:
 
 def describe_kinds(kinds: Sequence[str], *, host: str) -> str:
     """Name the kinds of jobs that run here, and the users that may define commands."""
-    from daybell.api.server import is_loopback
-
     said = ", ".join(kinds)
-    if "command" not in kinds or not is_loopback(host):
+    if "command" not in kinds or not _is_loopback(host):
         return said
     return f"{said}; only you may define jobs, on this machine (--no-allow-command)"
 
@@ -394,6 +392,8 @@ def child_command(spec: str, options: DevOptions, flag: str | None) -> list[str]
     words += ["--port", str(options.port), "--concurrency", str(options.concurrency)]
     words += ["--queues", options.queues] if options.queues else []
     words += ["--parent", str(os.getpid())]
+    for root in options.watch_roots:
+        words += ["--watch-root", root]
     for name in options.allowed_hosts:
         words += ["--allowed-host", name]
     words += [] if options.has_dashboard else ["--no-dashboard"]
@@ -552,3 +552,10 @@ def _apart(folders: Sequence[Path]) -> list[Path]:
 def _say(line: str) -> None:
     typer.echo(line)
     sys.stdout.flush()
+
+
+def _is_loopback(host: str) -> bool:
+    """Return True if only this machine can reach the host."""
+    from daybell.api.server import is_loopback
+
+    return is_loopback(host)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from importlib import import_module
 
 from daybell.cli.output import printable
 from daybell.cli.runtime import use_logger
@@ -50,6 +51,14 @@ def level_of(settings: Settings) -> int:
     return logging.NOTSET if word is None else logging.getLevelNamesMapping()[word.upper()]
 
 
+def observe(settings: Settings) -> None:
+    """Send traces and errors, if the settings say so."""
+    if settings.traces == "otlp":
+        import_module("daybell.otel").export()
+    if settings.sentry_dsn is not None:
+        import_module("daybell.sentry").enable(settings.sentry_dsn)
+
+
 def configure(
     settings: Settings | None = None, *, level: int = logging.WARNING, who: str = ""
 ) -> None:
@@ -62,6 +71,7 @@ def configure(
     its own logging keeps it.
     """
     settings = settings or Settings()
+    observe(settings)
     own = level_of(settings) or logging.INFO
     level = level_of(settings) or level
     logging.getLogger("daybell").setLevel(min(own, logging.INFO))

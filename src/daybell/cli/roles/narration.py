@@ -76,21 +76,14 @@ class Narrator:
         if event.verdict is not None and event.verdict.ruling is Ruling.STALE:
             self._say("too late", claimed, "somebody else has it now")
             return
-        took = "" if move.ran is None else f"after {output.format_duration(move.ran)}"
-        error = (error_line(move.error) or "")[:ERROR_CHARS_MAX]
         word = str(move.target)
         if event.verdict is not None and event.verdict.ruling is Ruling.CANCELLED:
             word = "cancelled"
-        if word == State.RETRYING:
-            self._say(word, claimed, f"in {output.format_duration(move.delay)}: {error}")
-        elif word == State.DEAD:
-            self._say(word, claimed, f"{took}: {error}" if error else took)
-        elif self._quiet:
-            pass
-        elif word == State.SCHEDULED:
-            self._say(word, claimed, _again(move))
-        else:
-            self._say("given back" if word == State.QUEUED else word, claimed, took)
+        if self._quiet and word not in (State.RETRYING, State.DEAD):
+            return
+        word = "given back" if word == State.QUEUED else word
+        if self._has_room(word):  # before the error is parsed: of many, most are left out
+            self._print(word, claimed.id, f"{self._named(claimed)} {_end_of(move, word)}", claimed)
 
     def _run_ended(self, run: Execution) -> None:
         """Print the line for the end of an execution, which belongs to the line of its start."""
@@ -132,18 +125,25 @@ class Narrator:
         return f"{self._runs.get(one.parent, one.job)}, {one.node}"
 
     def _line(self, word: str, id: UUID, rest: str, one: Claimed | Execution | None = None) -> None:
-        level = _LEVELS.get(word, logging.INFO)
-        if level < self._level:
-            return
+        if self._has_room(word):
+            self._print(word, id, rest, one)
+
+    def _has_room(self, word: str) -> bool:
+        """Return True if a line is to be printed, and count one that is left out."""
+        if _LEVELS.get(word, logging.INFO) < self._level:
+            return False
         if not self._may_print():
             self._left_out += 1
-            return
+            return False
+        return True
+
+    def _print(self, word: str, id: UUID, rest: str, one: Claimed | Execution | None) -> None:
         if runtime.spoken is not None:
             extra: dict[str, object] = {}
             if one is not None:
                 extra = {"job": one.job, "execution_id": str(one.id), "attempt": one.attempt}
             said = f"{word} {output.printable(rest.rstrip())}"
-            runtime.spoken.log(level, "%s", said, extra=extra)
+            runtime.spoken.log(_LEVELS.get(word, logging.INFO), "%s", said, extra=extra)
             return
         time = datetime.fromtimestamp(self._clock.now(), UTC).astimezone().strftime("%H:%M:%S.%f")
         said = output.printable(rest.rstrip())
@@ -191,6 +191,19 @@ def _length_of(run: Execution) -> str:
 
 def _clock_time(at: Instant | None) -> str:
     return "" if at is None else f"{datetime.fromtimestamp(at, UTC).astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def _end_of(move: Transition, word: str) -> str:
+    """Describe an end."""
+    took = "" if move.ran is None else f"after {output.format_duration(move.ran)}"
+    if word == State.SCHEDULED:
+        return _again(move)
+    if word not in (State.RETRYING, State.DEAD):
+        return took
+    error = (error_line(move.error) or "")[:ERROR_CHARS_MAX]
+    if word == State.RETRYING:
+        return f"in {output.format_duration(move.delay)}: {error}"
+    return f"{took}: {error}" if error else took
 
 
 def _again(move: Transition) -> str:

@@ -191,8 +191,9 @@ def task_mismatch_warning(options: WorkerOptions, others: Iterable[Offer]) -> st
     named = " and ".join(f"{name!r}" for name in sorted(shared))
     return (
         f"other live workers of {'queue' if len(shared) == 1 else 'queues'} {named} have other"
-        f" tasks: {'; '.join(told)}. Who takes what it has no task for gives it back, which costs"
-        " it a second or more; unless this is a deploy, give each app queues of its own"
+        f" tasks: {'; '.join(told)}. A worker returns an execution whose"
+        " task it does not have, which delays it by a second or more; unless this is a deploy, give"
+        " each app queues of its own"
     )
 
 

@@ -7,9 +7,11 @@ import logging
 import os
 import socket
 import sys
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import Final, NoReturn
+from uuid import UUID
 
 import msgspec
 
@@ -35,22 +37,25 @@ from daybell.cli.roles.startup import (
     wait_for_store,
     warn_task_mismatch,
 )
-from daybell.cli.runtime import DONE, require_store
+from daybell.cli.runtime import DONE, is_remote, use_server
 from daybell.cli.terminal import StartInterrupted, StopSignals
+from daybell.client.leases.store import RemoteStore
 from daybell.core.ids import mint, mint_many
 from daybell.core.job import DEFAULT_TENANT
 from daybell.core.limits import check_labels, check_name
+from daybell.core.placement import parse_amounts
 from daybell.core.units import Seconds, parse_duration
 from daybell.engine.claim import Queues
 from daybell.engine.events import Events, observe_run_ends
+from daybell.engine.files import FileWatcher, read_root
 from daybell.engine.lease import make_pacemaker
 from daybell.engine.loop import SystemClock
 from daybell.engine.metrics import Meter
 from daybell.engine.scheduler import Scheduler
 from daybell.engine.supervisor import DRAINED, Announce, Supervisor, open_announcer
-from daybell.engine.upkeep import Process
+from daybell.engine.upkeep import Process, Upkeep
 from daybell.engine.worker import Worker, WorkerOptions
-from daybell.errors import Unavailable, UsageError, shown
+from daybell.errors import DaybellError, Unavailable, UsageError, shown
 from daybell.runners.processes import PoolOptions
 from daybell.runners.python import wait_for_first
 from daybell.sdk.app import App
@@ -78,6 +83,7 @@ class WorkerRequest(msgspec.Struct, frozen=True, kw_only=True):
     max_jobs_per_process: int | None = None
     tenant: str | None = None
     labels: str = ""
+    resources: str = ""
     drain_timeout: str = "30s"
     name: str | None = None
     parent: int | None = None
@@ -95,7 +101,8 @@ async def run_worker(settings: Settings, *, request: WorkerRequest) -> int:
     logs.configure(settings, who=process_label(request))
     # Check all that may be wrong with the words typed before any process is started.
     app = find_app(request.spec, settings, flag=request.flag)
-    require_store(settings, "worker", url=app.url)
+    if is_remote(settings, url=app.url):
+        app.remote = connect_server(settings, request)
     _limit_runs(app, request)
     app.handlers.kind_options = read_kind_options(
         settings,
@@ -107,6 +114,10 @@ async def run_worker(settings: Settings, *, request: WorkerRequest) -> int:
         store_url=app.url,
     )
     options = worker_options(app, settings, request)
+    if request.processes > 1 and options.resources:
+        raise UsageError(
+            "--resources are those of one process; start several workers, each with its own part"
+        )
     if request.parent is None:
         warn_about_app(app, options.queues, has_app=bool(request.spec or settings.app))
     if request.processes > 1:
@@ -124,7 +135,8 @@ async def run_worker(settings: Settings, *, request: WorkerRequest) -> int:
                 level=logs.level_of(settings),
             )
             app.events.observe(narrator, only_trouble=True)
-            prune = request.prune if request.parent is None else None
+            is_alone = request.parent is None and app.remote is None
+            prune = request.prune if is_alone else None
             is_worn_out = await _work(app, settings, options, stop, announce, request, prune=prune)
             ended, code = "stopped", DONE
         except StartInterrupted:
@@ -135,6 +147,27 @@ async def run_worker(settings: Settings, *, request: WorkerRequest) -> int:
     if announce is not None:
         announce(DRAINED)  # any other end with exit code 0 is a task's doing
     return code
+
+
+POLL_SECONDS: Final = 30.0  # of a worker that waits at a server
+
+
+def connect_server(settings: Settings, request: WorkerRequest) -> RemoteStore:
+    """Return the server that a worker without a database works for."""
+    use_server()
+    if request.prune:
+        raise UsageError("--prune changes jobs in the database, which this worker does not reach")
+    if request.resources:
+        raise UsageError(
+            "--resources are for a worker beside the database: one over HTTP takes no executions"
+            " that demand labels or resources"
+        )
+    assert settings.api_url is not None
+    # Of this process and those that it starts: tasks do not find a database by chance.
+    os.environ["DAYBELL_API_URL"] = os.environ["DAYBELL_DATABASE_URL"] = settings.api_url
+    if settings.api_key is not None:
+        os.environ["DAYBELL_API_KEY"] = settings.api_key
+    return RemoteStore(settings.api_url, key=settings.api_key, lease=settings.lease)
 
 
 def process_label(request: WorkerRequest) -> str:
@@ -166,8 +199,11 @@ def worker_options(app: App, settings: Settings, request: WorkerRequest) -> Work
         pid=os.getpid(),
         version=__version__,
         labels=read_labels(request.labels),
+        resources=parse_amounts(request.resources),
         tasks=app.handlers.tasks,
     )
+    if app.remote is not None:
+        options = msgspec.structs.replace(options, poll=POLL_SECONDS)
     return fit_options(app, options)
 
 
@@ -197,11 +233,13 @@ async def _work(
     """Run a worker to its end; return true if another should take its place."""
     clock = SystemClock()
     meter = Meter(clock)
+    remote = app.remote
     pacemaker = make_pacemaker(
         app.url,
         clock,
         lease=options.lease,
         tenant=options.tenant,
+        make=None if remote is None else lambda: remote.again().as_store(),
         wrap=None if request.metrics_port is None else meter.metered,
     )
     async with AsyncExitStack() as stack:
@@ -218,16 +256,15 @@ async def _work(
                 app.handlers,
                 options,
                 clock=clock,
-                mint=mint,
+                mint=mint if remote is None else remote.mint,
                 events=app.events,
                 pacemaker=pacemaker,
                 on_stuck=restart_process,
                 announce=announce,
             )
             meter.watch_slots(lambda: len(worker.executor), options.concurrency)
-            upkeep = make_upkeep(served, settings, clock=clock, events=app.events)
+            upkeep = await _make_upkeep(stack, app, store, served, settings, clock)
             node = Process(workers=[worker], upkeep=upkeep)
-            await stack.enter_async_context(observe_run_ends(store, events=app.events, clock=clock))
             await stack.enter_async_context(run_hooks(app, settings))
             tune_garbage_collector()
             await node.start(patiently=True)
@@ -243,6 +280,22 @@ async def _work(
             return True
         _say_stopping(len(worker.executor), options.drain_timeout, stop)
         return False
+
+
+async def _make_upkeep(
+    stack: AsyncExitStack,
+    app: App,
+    store: Store,
+    served: Store,
+    settings: Settings,
+    clock: SystemClock,
+) -> Upkeep | None:
+    """Return the upkeep of a worker with a database, and report the ends of runs."""
+    if app.remote is not None:
+        stack.push_async_callback(app.remote.close)
+        return None
+    await stack.enter_async_context(observe_run_ends(store, events=app.events, clock=clock))
+    return make_upkeep(served, settings, clock=clock, events=app.events)
 
 
 def _say_started(worker: Worker, app: App, options: WorkerOptions) -> None:
@@ -318,15 +371,21 @@ async def _supervise(
     app: App, request: WorkerRequest, settings: Settings, options: WorkerOptions
 ) -> int:
     """Run several processes, and keep them running."""
-    command = partial(child_command, request, settings, options)
+    remote = app.remote
+    is_server = remote is not None
+    command = partial(child_command, request, settings, options, is_server=is_server)
     grace = options.drain_timeout + GOODBYE_SECONDS
     mourn = partial(retire_dead_workers, url=app.url, tenant=options.tenant, lease=options.lease)
+    if remote is not None:
+        mourn = partial(retire_remotely, remote)
     clock = SystemClock()
     supervisor = Supervisor(command, request.processes, clock=clock, grace=grace, on_death=mourn)
     with StopSignals(on_second=supervisor.kill) as stop:
         try:
             # An error of the store is reported once, not by each process.
-            await wait_for_store(partial(_try, app, options, prune=request.prune), app.url, stop)
+            if remote is None:
+                check = partial(_try, app, options, prune=request.prune)
+                await wait_for_store(check, app.url, stop)
         except StartInterrupted:
             logger.info("stopped before it was up")
             return stop.code
@@ -339,9 +398,16 @@ async def _supervise(
 
 
 def child_command(
-    request: WorkerRequest, settings: Settings, options: WorkerOptions, slot: int
+    request: WorkerRequest,
+    settings: Settings,
+    options: WorkerOptions,
+    slot: int,
+    *,
+    is_server: bool = False,
 ) -> list[str]:
-    """Return the command line of one of several processes."""
+    """Return the command line of one of several processes. `is_server`: they work by way of the
+    server in the environment.
+    """
     words = [sys.executable, "-m", "daybell", "worker"]
     words += [spec] if (spec := request.spec or settings.app) else []
     words += ["--processes", "1", "--parent", str(os.getpid())]
@@ -358,7 +424,21 @@ def child_command(
         port = request.metrics_port + slot if request.metrics_port else 0
         words += ["--metrics-host", request.metrics_host, "--metrics-port", str(port)]
     words += ["--allow-env", request.allow_env, "--pass-env", request.pass_env]
+    words += ["--api-url", os.environ["DAYBELL_API_URL"]] if is_server else []
     return words
+
+
+async def retire_remotely(server: RemoteStore, workers: list[UUID]) -> None:
+    """Declare workers dead whose process was seen to end; upkeep gives their executions to
+    others.
+    """
+    try:
+        for worker in workers:
+            await server.queue.retire("", worker)
+    except DaybellError as error:
+        logger.warning("what ran waits for the lease to end: %s", error)
+    finally:
+        await server.close()
 
 
 async def _try(app: App, options: WorkerOptions, *, prune: bool) -> None:
@@ -389,10 +469,15 @@ async def _open(store: Store, url: str) -> None:
 
 
 async def run_scheduler(
-    settings: Settings, *, metrics_host: str = "127.0.0.1", metrics_port: int | None = None
+    settings: Settings,
+    *,
+    metrics_host: str = "127.0.0.1",
+    metrics_port: int | None = None,
+    watch_roots: Sequence[str] = (),
 ) -> int:
     """Do the upkeep of the store until an end is requested."""
     logs.configure(settings)
+    roots = [read_root(one, tenant=DEFAULT_TENANT) for one in watch_roots]
     pool_size, url = settings.pool_size, settings.database_url
     store = store_for(url, lease=settings.lease, pool_size=pool_size)
     clock, events = SystemClock(), Events()
@@ -415,7 +500,8 @@ async def run_scheduler(
             scheduler = Scheduler(
                 served, clock=clock, mint=mint, events=events, mint_many=mint_many
             )
-            node = Process(upkeep=upkeep, scheduler=scheduler)
+            watchers = [FileWatcher(served, one, clock=clock) for one in roots]
+            node = Process(upkeep=upkeep, scheduler=scheduler, watchers=watchers)
             await node.start()
             logger.info("looking after %s", masked_url(settings.database_url))
             try:

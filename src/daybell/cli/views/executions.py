@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, Protocol
 from uuid import UUID
 
@@ -188,16 +189,19 @@ class ExecutionSearch:
         *,
         limit: int | None,
         cursor: str | None = None,
+        sort: str | None = None,
         quiet: bool = False,
     ) -> None:
-        self._read = read
+        self._read = read if sort is None else partial(read, sort=sort)
         self._filters = filters
         self._limit = limit  # None: all
         self._quiet = quiet
         self.cursor = cursor
         self.is_interrupted = False
         # The first page of any other list that has items is shown as it is.
-        self.goes_on = limit is None or any(filters.get(name) is not None for name in CONTENT)
+        is_search = any(filters.get(name) is not None for name in CONTENT)
+        self.goes_on = limit is None or sort is not None or is_search
+        self._is_sorted = sort is not None
 
     async def pages(self) -> AsyncGenerator[tuple[wire.Execution, ...]]:
         """Read until the limit is reached or the list ends."""
@@ -215,6 +219,8 @@ class ExecutionSearch:
                     is_enough = count == self._limit or (count > 0 and not self.goes_on)
                     if self.cursor is None or is_enough:
                         break
+                    if self._is_sorted:
+                        continue
                     say(f"{count:,} found, searched back to {_time_of(self.cursor)}")
             except asyncio.CancelledError:
                 if not has_begun:
@@ -518,4 +524,6 @@ def _step(moment: wire.Moment) -> str | None:
 
 
 def _event(moment: wire.Moment) -> str:
+    if moment.type is not None:
+        return f"{moment.event} by {moment.type}"
     return moment.event if moment.status is None else f"{moment.event}: {moment.status}"

@@ -33,6 +33,7 @@ from daybell.core.options import task_of
 from daybell.core.schedule import any_jobs
 from daybell.core.units import Instant
 from daybell.core.when import Schedule as Rule
+from daybell.core.when.declared import is_fired_by_event
 from daybell.core.when.zone import local
 from daybell.core.workflow.graph import Graph, params_of
 from daybell.core.workflow.node import JOB
@@ -87,6 +88,7 @@ def _parts(definition: JobDefinition) -> dict[str, object]:
                 "body": None if request.body is None else format_references(request.body),
                 "expects": None if is_usual else _codes(request.expect),
                 "redirects": request.redirects or None,
+                "signed by": None if request.sign is None else format_references(request.sign),
             }
         case SqlSettings() as sql:
             return {
@@ -483,6 +485,8 @@ def _due(schedule: wire.Schedule, now: Instant) -> str:
     if schedule.since is not None:
         is_any = bool(any_jobs((wire.encode(schedule.rule).decode(),)))
         waits = "when any of these has succeeded" if is_any else "when these have succeeded"
+    if is_fired_by_event(schedule.rule):
+        waits = "with its next event"
     if schedule.is_reboot:
         waits = "when schedulers start after none was there"
     return waits

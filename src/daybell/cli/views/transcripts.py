@@ -8,6 +8,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import groupby
 from typing import Any, Final
 from uuid import UUID
 
@@ -16,7 +17,7 @@ import typer
 from daybell.cli import output
 from daybell.cli.runtime import DONE, FAILED, print_stderr
 from daybell.client import wire
-from daybell.client.executions import START
+from daybell.client.logs import START
 from daybell.client.remote.client import AnyClient
 from daybell.client.runs import WORKFLOW
 from daybell.core import payload
@@ -66,6 +67,19 @@ def line_json(attempt: int, line: Line, **more: str) -> str:
         "message": line.message,
     }
     return output.printable(json.dumps(fields, ensure_ascii=False))
+
+
+def echo_lines(found: Sequence[wire.FoundLine]) -> None:
+    """Print the lines that a search found, under the execution that wrote them."""
+    for (job, id, attempt), lines in groupby(
+        found, key=lambda one: (one.job, one.execution_id, one.attempt)
+    ):
+        typer.echo(output.printable(f"--- {job} {id} attempt {attempt} ---"))
+        for one in lines:
+            line = Line(one.at.timestamp(), one.level, one.source, one.message)
+            typer.echo(line_text(line))
+    if not found:
+        typer.echo("no log lines")
 
 
 def attempt_heading(attempt: int) -> str:

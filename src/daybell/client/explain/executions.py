@@ -8,7 +8,6 @@ import os
 import shlex
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from functools import lru_cache
 from math import inf
 from typing import Final
 
@@ -27,16 +26,18 @@ from daybell.client.explain.line import (
     start_rate,
     task_name,
 )
+from daybell.client.explain.needs import find_users, load_definition, needs_of
 from daybell.client.explain.queues import (
     explain_busy,
     explain_no_worker,
     explain_paused_queue,
     explain_quota,
+    explain_used_resources,
 )
 from daybell.client.explain.remedies import Remedy, in_tenant
 from daybell.client.requests import Id, read_id
 from daybell.client.runs import APPROVAL, DECISION, describe_event, short_name
-from daybell.client.when import held_up_by
+from daybell.client.when import find_firing_event, held_up_by
 from daybell.client.workers import (
     describe_lack,
     describe_start,
@@ -54,6 +55,7 @@ from daybell.core.execution import (
     Outcome,
     State,
 )
+from daybell.core.flow import COUNTED, FOR_LIMIT, describe_terms, estimate_start
 from daybell.core.job import JobDefinition
 from daybell.core.lifecycle import FOR_EVENT, UNKNOWN_TASK
 from daybell.core.schedule import (
@@ -63,36 +65,13 @@ from daybell.core.schedule import (
     is_backfill,
     is_schedule_gate,
 )
-from daybell.core.units import Instant, Seconds, to_iso
-from daybell.core.views import Total
-from daybell.core.workflow.graph import Graph
-from daybell.core.workflow.node import JOB
+from daybell.core.units import Instant, Seconds, format_duration, to_iso
+from daybell.core.views import HOLDERS_MAX, Total
 from daybell.core.workflow.run import node_name
-from daybell.errors import AccessDenied, JobNotFound, NotFound, listed, with_tenant
+from daybell.errors import AccessDenied, JobNotFound, listed, with_tenant
 from daybell.settings import masked_url
 
 _ACTIONS_MAX: Final = 3  # of a kind
-
-# Workers that could run a job, and remedies where none can.
-
-
-def effective_definition(execution: Execution, job: JobDefinition) -> JobDefinition:
-    """Return the definition that runs an execution, by the job version of its creation. A node of a
-    workflow runs as that version specifies.
-    """
-    if execution.node is None or job.kind != "workflow":
-        return job
-    graph = _graph_in(job.settings)
-    node = graph.by_name.get(node_name(execution.node))
-    # A node that is another workflow may have a name that this one has a node of, too.
-    is_inline = node is not None and node.kind != JOB
-    return graph.definition_of(node, job) if node and is_inline else job
-
-
-@lru_cache(maxsize=16)  # a caller that reads one node of a run reads others, too
-def _graph_in(settings: str) -> Graph:
-    return Graph.from_settings(settings)
-
 
 # The reason of a skipped execution: the execution in its way, or its failed dependency.
 
@@ -270,11 +249,13 @@ async def why(client: ClientContext, id: Id) -> Reason:
     story = await client.store.catalog.get_execution(client.tenant, read_id(id))
     found = await _find_reason(client, story.execution)
     if story.execution.state in TERMINAL:
-        definition = await _definition(client, story.execution)
+        definition = await load_definition(client, story.execution)
         steps = await client.store.runs.steps(client.tenant, story.execution.id)
         found = msgspec.structs.replace(found, delays=split_delay(story, definition, steps))
     tenant = story.execution.tenant
-    detail = with_tenant(found.detail, tenant)
+    fired_by = await find_firing_event(client, story.execution)
+    because = "" if fired_by is None else f"; the event {fired_by.name} ({fired_by.id}) fired it"
+    detail = with_tenant(found.detail, tenant) + because
     lack = detail if found.code in LACKS else found.lack
     actions = in_tenant(found.actions, tenant)
     return msgspec.structs.replace(found, detail=detail, lack=lack, actions=actions)
@@ -329,30 +310,10 @@ async def _select_distinct(client: ClientContext, nodes: Iterable[Execution]) ->
             continue
         version = one.job, one.version
         if version not in definitions:
-            definitions[version] = await _definition(client, one)
-        needs = _needs(one, definitions[version])
+            definitions[version] = await load_definition(client, one)
+        needs = needs_of(one, definitions[version])
         found.setdefault((one.state, one.reason, one.queue, needs), one)
     return list(found.values())
-
-
-async def find_needs(client: ClientContext, execution: Execution) -> str:
-    """Return the needs that a worker must meet, by the job version of the execution's creation."""
-    return _needs(execution, await _definition(client, execution))
-
-
-def _needs(execution: Execution, definition: JobDefinition | None) -> str:
-    return "task" if definition is None else effective_definition(execution, definition).needs
-
-
-async def _definition(client: ClientContext, execution: Execution) -> JobDefinition | None:
-    try:
-        return (
-            await client.store.catalog.get_job(
-                client.tenant, execution.job, version=execution.version
-            )
-        ).definition
-    except NotFound:
-        return None
 
 
 async def _explain_work(client: ClientContext, execution: Execution, now: Instant) -> Reason:
@@ -369,10 +330,10 @@ async def _explain_work(client: ClientContext, execution: Execution, now: Instan
             detail=f"{told}, on worker {worker.name} {worker.id} ({describe_lease(worker, now)})",
             actions=cancel,
         )
-    definition = await _definition(client, execution)
+    definition = await load_definition(client, execution)
     then = _describe_loss(execution, definition)
     others = [one for one in workers if one.id != execution.worker]
-    needs, queue = _needs(execution, definition), execution.queue
+    needs, queue = needs_of(execution, definition), execution.queue
     able = find_capable_workers(others, queue=queue, needs=needs, now=now)
     start = () if able else (remedies.start_worker(needs, queue=queue),)
     missing = "" if able else f"; {describe_start(needs, queue=queue)}, as no other can take it"
@@ -495,6 +456,50 @@ async def _explain_gate(client: ClientContext, execution: Execution, now: Instan
     )
 
 
+async def _explain_limit(
+    client: ClientContext, execution: Execution, now: Instant
+) -> Reason | None:
+    """Explain the wait for a limit: its numbers, what has it, and the place in its line."""
+    if execution.state is not State.WAITING or execution.reason != FOR_LIMIT:
+        return None
+    wait = await client.store.catalog.limit_wait(client.tenant, execution.id)
+    if wait is None:  # it was admitted a moment ago
+        return None
+    holders = await load_holders(client, wait.holders)
+    of = f" of {wait.item}" if wait.item else ""
+    detail = f"it waits for room in limit {wait.name}{of}, {describe_terms(wait.terms)}"
+    if wait.paused_until is not None:
+        known = "" if wait.paused_until == inf else f" until {to_iso(wait.paused_until)}"
+        detail += f"; the limit is paused{known}"
+        actions = (remedies.resume_limit(wait.name),)
+    else:
+        is_full = wait.terms.limit is not None and wait.held >= wait.terms.limit
+        actions = remedies.raise_limit(wait.name, wait.terms, is_full=is_full)
+        if is_full:  # a start counts for its rate, however soon it ends
+            actions += tuple(
+                remedies.cancel(one.id, what="one that has it") for one in holders[:_ACTIONS_MAX]
+            )
+        if holders:
+            detail += f"; {wait.held:,} have it: {listed(str(one.id) for one in holders)}"
+    if wait.ahead:
+        detail += f"; {wait.ahead:,} others wait before it"
+    known_at = None if wait.room_at in (None, inf) else wait.room_at
+    starts = await start_rate(client, execution.queue, now)
+    starts_at = estimate_start(wait, now=now, starts_per_second=starts)
+    if starts_at is not None:
+        detail += f"; it may start at about {to_iso(starts_at)}"
+    return Reason(
+        execution=execution,
+        code=FOR_LIMIT,
+        detail=detail,
+        next_at=known_at,
+        holders=holders,
+        ahead=Total(wait.ahead, is_exact=wait.ahead < COUNTED),
+        starts_at=starts_at,
+        actions=actions,
+    )
+
+
 async def _explain_dependency(
     client: ClientContext, execution: Execution, now: Instant
 ) -> Reason | None:
@@ -540,7 +545,7 @@ async def _explain_delay(
             "the worker that took it has no such task; start one whose app has it, or give that one"
             f" a queue of its own. It is tried again at {to_iso(at)}"
         )
-        queue, definition = execution.queue, await _definition(client, execution)
+        queue, definition = execution.queue, await load_definition(client, execution)
         workers = await client.store.catalog.list_workers(client.tenant)
         return Reason(
             execution=execution,
@@ -553,11 +558,30 @@ async def _explain_delay(
             ),
         )
     detail = f"it is not due before {to_iso(at)}"
+    definition = await load_definition(client, execution)
+    rule = None if definition is None else definition.collapse
+    if rule is not None and rule.kind == "debounce" and execution.attempt == 1:
+        most = (
+            "" if rule.most is None else f", at {to_iso(execution.created_at + rule.most)} latest"
+        )
+        detail = (
+            f"it is debounced until {to_iso(at)}: each further request of its key gives it other"
+            f" arguments and {format_duration(rule.wait)} more{most}"
+        )
+        return Reason(
+            execution=execution, code="debounced", detail=detail, next_at=at, actions=cancel
+        )
     return Reason(execution=execution, code="not_due", detail=detail, next_at=at, actions=cancel)
 
 
 # Obstacles of an execution that is not due, in the order of their precedence.
-_OBSTACLES: Final = (_explain_dependency, _explain_suspension, _explain_gate, _explain_delay)
+_OBSTACLES: Final = (
+    _explain_dependency,
+    _explain_suspension,
+    _explain_limit,
+    _explain_gate,
+    _explain_delay,
+)
 
 
 async def _explain_due(client: ClientContext, execution: Execution, now: Instant) -> Reason:
@@ -568,26 +592,35 @@ async def _explain_due(client: ClientContext, execution: Execution, now: Instant
     )
     workers = await catalog.list_workers(client.tenant)
     there = [one for one in workers if name in one.queues and one.lease_until > now]
-    definition = await _definition(client, execution)
-    needs = _needs(execution, definition)
+    definition = await load_definition(client, execution)
+    needs = needs_of(execution, definition)
     able = find_capable_workers(there, queue=name, needs=needs, now=now)
     place = await catalog.get_position(client.tenant, execution.id)
+    users: Sequence[Execution] = ()
     if is_paused:
         found = explain_paused_queue(name)
     elif not able:
         found = explain_no_worker(name, there, needs)
     else:
         rate = await start_rate(client, name, now)
-        found = await explain_quota(client) or explain_busy(name, able, needs, place.ahead)
+        users = await find_users(client, able, needs)
+        found = await explain_quota(client)
+        if found is None and users:
+            found = explain_used_resources(name, needs, users)
+        found = found or explain_busy(name, able, needs, place.ahead)
         if rate:
             found = found.replaced(next_at=now + (place.ahead + 1) / rate)
     task = task_name(definition) if needs == "task" and execution.node is None else None
     lost = "" if not execution.crashes else "it has lost its worker and was queued again; "
+    turns = ""
+    if definition is not None and definition.share is not None:
+        turns = f"; its queue takes turns by {' and '.join(definition.share.key)}, not by age"
     return Reason(
         execution=execution,
         code=found.code,
-        detail=lost + found.detail,
+        detail=lost + found.detail + turns,
         actions=found.actions,
+        holders=tuple(users[:HOLDERS_MAX]),
         ahead=place.ahead,
         starts_at=found.next_at,
         nearest=find_nearest_worker(workers, queue=name, needs=needs, task=task, now=now),
@@ -642,7 +675,10 @@ def _first_wait(one: Execution, definition: JobDefinition | None) -> str:
     """Return the cause of the time between the creation of an execution and its first queueing."""
     if one.schedule is not None and definition is not None and definition.dependencies:
         return "dependency"
-    return "delay" if one.gate is None else "slot"
+    if one.gate is not None:
+        return "slot"
+    # Admission by a limit moves `run_at`, so a delay of the request is in the same part.
+    return "limit" if definition is not None and definition.is_limited else "delay"
 
 
 def _later_wait(attempt: AttemptRecord, steps: Sequence[Step]) -> str:
@@ -684,7 +720,7 @@ async def explain_idle(client: ClientContext, execution: Execution) -> str | Non
         return None
     if not there:
         return f"no live worker takes queue {queue!r} of {client.place}"
-    needs = await find_needs(client, execution)
+    needs = needs_of(execution, await load_definition(client, execution))
     if find_capable_workers(there, queue=queue, needs=needs, now=now):
         return None
     return str(describe_lack(needs, queue=queue))

@@ -148,6 +148,9 @@ async def _explain_schedule(
         return Obstacle(code="paused", detail=detail, actions=(remedies.resume_job(name),))
     if schedule.since is not None:
         return _explain_rounds(status.waits_for, run)
+    if schedule.event is not None:
+        detail = f"it fires {Rule.from_json(schedule.rule).describe().lower()}"
+        return Obstacle(code="event", detail=detail, actions=run)
     if at is None:
         return _explain_no_time(schedule, run)
     if at > now:

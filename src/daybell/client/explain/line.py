@@ -10,10 +10,12 @@ from uuid import UUID
 import msgspec
 
 from daybell.client.context import ClientContext
+from daybell.client.workers import site_of
 from daybell.core.execution import Execution
 from daybell.core.job import JobDefinition
 from daybell.core.job_request import task_of
 from daybell.core.monitoring.stats import MINUTE, StatQuery, total_of
+from daybell.core.placement import split_needs
 from daybell.core.units import Instant, to_iso
 from daybell.core.views import ExecutionFilter
 from daybell.core.worker import Worker, WorkerState
@@ -46,12 +48,14 @@ def _list_lacks(worker: Worker, queue: str, needs: str, task: str | None) -> tup
     lacks: list[str] = []
     if queue not in worker.queues:
         lacks.append(f"it does not take queue {queue!r}")
-    if needs not in worker.kinds:
-        kind, _, connection = needs.partition(":")
+    capability, demands = split_needs(needs)
+    if capability not in worker.kinds:
+        kind, _, connection = capability.partition(":")
         known = f"does not know the connection {connection!r}" if connection else ""
         lacks.append(f"it {known or f'does not run jobs of the kind {kind!r}'}")
     elif task is not None and worker.tasks is not None and task not in worker.tasks:
         lacks.append(f"its app has no task {task!r}")
+    lacks += [f"it has no {one}" for one in site_of(worker).lacks(demands)]
     if worker.state is WorkerState.DRAINING:
         lacks.append("it is draining")
     if worker.running >= worker.capacity:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -12,13 +12,23 @@ from daybell.client.context import ClientContext
 from daybell.client.executions import count
 from daybell.client.explain import remedies
 from daybell.client.explain.line import start_rate
+from daybell.client.explain.needs import find_users
 from daybell.client.explain.remedies import Remedy, in_tenant
-from daybell.client.workers import describe_lack, describe_start, find_capable_workers
+from daybell.client.workers import (
+    describe_lack,
+    describe_nearest,
+    describe_start,
+    find_capable_workers,
+)
+from daybell.core.execution import Execution
 from daybell.core.limits import check_name
+from daybell.core.placement import format_amounts, split_needs
 from daybell.core.units import Instant, to_iso
 from daybell.core.views import Backlog, Queue, Total, total_of
 from daybell.core.worker import Worker, WorkerState
-from daybell.errors import AccessDenied, NotFound, with_tenant
+from daybell.errors import AccessDenied, NotFound, listed, with_tenant
+
+USERS_SHOWN: Final = 3  # executions that use a resource, with an action for each
 
 
 class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +62,8 @@ def explain_no_worker(name: str, there: Sequence[Worker], needs: str) -> Obstacl
     if all(one.state is not WorkerState.LIVE for one in there):
         detail = f"all workers of queue {name!r} are draining; start another"
         return Obstacle(code="draining", detail=detail, actions=start)
-    detail = str(describe_lack(needs, queue=name))
+    lack, nearest = describe_lack(needs, queue=name), describe_nearest(there, needs)
+    detail = str(lack) if nearest is None else f"{lack.found} ({nearest}); {lack.advice}"
     return Obstacle(code="no_worker_of_kind", detail=detail, actions=start)
 
 
@@ -87,6 +98,18 @@ def explain_busy(name: str, able: Sequence[Worker], needs: str, ahead: Total) ->
         )
     detail = f"it is due, and a worker takes it any moment; {ahead:,} others are before it"
     return Obstacle(code="due", detail=detail)
+
+
+def explain_used_resources(name: str, needs: str, users: Sequence[Execution]) -> Obstacle:
+    """Explain workers whose resources are in use, by these executions."""
+    demanded = ", ".join(format_amounts(split_needs(needs)[1].resources))
+    named = listed(f"{one.id} of {one.job}" for one in users)
+    cancels = [remedies.cancel(one.id, what="one that uses it") for one in users[:USERS_SHOWN]]
+    return Obstacle(
+        code="resources_busy",
+        detail=f"no worker of queue {name!r} has {demanded} free; in use by {named}",
+        actions=(remedies.start_worker(needs, queue=name), *cancels),
+    )
 
 
 class Need(msgspec.Struct, frozen=True):
@@ -177,4 +200,10 @@ async def _explain_queue(
             detail=f"the workers of queue {name!r} are full ({busy} of {room}). {since}",
             actions=(remedies.start_worker(most, queue=name),),
         )
+    for one in needs:
+        able = find_capable_workers(there, queue=name, needs=one.backlog.needs, now=now)
+        if users := await find_users(client, able, one.backlog.needs):
+            found = explain_used_resources(name, one.backlog.needs, users)
+            stuck = f"; {one.backlog.due:,} of {due:,} due executions wait for it"
+            return found.replaced(detail=found.detail + stuck)
     return Obstacle(code="due", detail=f"{since}; workers with room take them any moment")

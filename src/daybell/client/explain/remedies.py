@@ -13,6 +13,7 @@ import msgspec
 
 from daybell.client.runs import APPROVAL, DECISION, short_name
 from daybell.client.workers import describe_start
+from daybell.core.flow import LimitTerms, format_rate
 from daybell.errors import with_tenant
 
 _BASE: Final = "/api/v1"
@@ -45,6 +46,29 @@ def resume_queue(name: str) -> Remedy:
     """Resume a paused queue."""
     label, command = f"resume queue {name}", f"daybell queues resume {shlex.quote(name)}"
     return _post(label, command, "queues", name, "resume")
+
+
+def resume_limit(name: str) -> Remedy:
+    """Resume a paused limit."""
+    label, command = f"resume limit {name}", f"daybell limits resume {shlex.quote(name)}"
+    return _post(label, command, "limits", name, "resume")
+
+
+def raise_limit(name: str, terms: LimitTerms, *, is_full: bool) -> tuple[Remedy, ...]:
+    """Double the number of a limit that is full, or else its rates. Bursts depend on rates: with
+    these there is no action.
+    """
+    said, path = shlex.quote(name), f"{_BASE}/limits/{quote(name, safe='')}"
+    if terms.limit is not None and is_full:
+        flags, body = f"--limit {2 * terms.limit}", {"limit": 2 * terms.limit}
+        label = f"let limit {name} run {2 * terms.limit:,} at a time"
+    elif terms.rates and all(burst is None for _, _, burst in terms.rates):
+        rates = [format_rate(2 * count, seconds) for count, seconds, _ in terms.rates]
+        flags, body = " ".join(f"--rate {one}" for one in rates), {"rate": rates}
+        label = f"let limit {name} start {' and '.join(rates)}"
+    else:
+        return ()
+    return (Remedy(label, f"daybell limits set {said} {flags}", "PATCH", path, body),)
 
 
 def resume_job(name: str) -> Remedy:

@@ -13,14 +13,13 @@ from itertools import groupby, islice
 from typing import Any, Literal, Self, TypeAlias, TypeVar, Unpack
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from daybell.client import wire
 from daybell.client.admin import read_quotas, read_role, read_scope, require_secret_name
 from daybell.client.client import Client
 from daybell.client.declarations import read_template
 from daybell.client.executions import (
-    START,
     EnqueuedMany,
     ProgressCallback,
     check_no_status,
@@ -28,6 +27,7 @@ from daybell.client.executions import (
     ignore_progress,
     restrict_to_unfinished,
 )
+from daybell.client.logs import START, LogFilters
 from daybell.client.remote.requests import (
     Body,
     encode_bound,
@@ -81,7 +81,7 @@ from daybell.core.limits import (
 from daybell.core.monitoring.stats import check_metrics
 from daybell.core.options import Arguments, JobFields, Keep, read_limit, read_whole, read_word
 from daybell.core.references import check_secret_name
-from daybell.core.units import Duration, format_duration, parse_duration, to_iso
+from daybell.core.units import Duration, Instant, format_duration, parse_duration, to_iso
 from daybell.core.views import ExecutionFilter, Health, Page, Total, read_pages, total_of
 from daybell.core.when.cursor import Only, Order
 from daybell.errors import Conflict, ExecutionNotFound, UsageError
@@ -178,15 +178,22 @@ class RemoteClient:
         *,
         limit: int = PAGE_ITEMS_DEFAULT,
         cursor: str | None = None,
+        sort: str | None = None,
         **filters: Unpack[Filters],
     ) -> Page[wire.Execution]:
-        """Executions, newest first. A status is a state, or "pending": not started, not ended."""
-        asked = {**encode_parameters(filters), "limit": limit, "cursor": cursor}
+        """Executions, newest first, or sorted. A status is a state, or "pending": not started, not
+        ended.
+        """
+        asked = {**encode_parameters(filters), "limit": limit, "cursor": cursor, "sort": sort}
         return await self._ask("GET", "/executions", Page[wire.Execution], parameters=asked)
 
     async def why(self, id: Id) -> wire.Why:
         """Why an execution has not run, or not ended."""
         return await self._ask("GET", build_path("executions", read_id(id), "why"), wire.Why)
+
+    async def signature(self, job: Id) -> wire.Signature:
+        """The JSON Schema of a job's arguments."""
+        return await self._ask("GET", build_path("jobs", str(job), "signature"), wire.Signature)
 
     async def why_job(self, job: Id) -> wire.JobWhy:
         """Why a job does not run now."""
@@ -200,6 +207,11 @@ class RemoteClient:
     async def count(self, **filters: Unpack[Filters]) -> wire.StateCounts:
         """The number of executions in each state."""
         return await self._count(encode_parameters(filters))
+
+    async def estimate(self, **filters: Unpack[Filters]) -> int:
+        """About how many executions there are."""
+        found = await self._count({**encode_parameters(filters), "estimate": "true"})
+        return found.total if isinstance(found.estimate, UnsetType) else found.estimate
 
     async def _count(self, asked: Body) -> wire.StateCounts:
         return await self._ask("GET", "/counts", wire.StateCounts, parameters=asked)
@@ -307,7 +319,7 @@ class RemoteClient:
         self, *, cursor: str | None = None, **filters: Unpack[Filters]
     ) -> Page[wire.DeadLetterGroup]:
         """Dead letters by job and fingerprint of the error, the largest group first. One call reads
-        10,000 letters; with a cursor, the groups of the next page add to these.
+        5,000 letters; with a cursor, the groups of the next page add to these.
         """
         check_no_status(filters)
         asked = {**encode_parameters(filters), "cursor": cursor}
@@ -372,6 +384,21 @@ class RemoteClient:
             if cursor is None:
                 return
 
+    async def search_logs(
+        self,
+        text: str | None = None,
+        *,
+        limit: int = PAGE_ITEMS_DEFAULT,
+        cursor: str | None = None,
+        **filters: Unpack[LogFilters],
+    ) -> Page[wire.FoundLine]:
+        """Search the log lines of executions: those created last first, the lines of each in
+        order. A page may be short or empty, and its cursor continues the search.
+        """
+        bounds = {name: _encode_bound(filters.get(name)) for name in ("since", "until")}
+        asked = {**filters, **bounds, "q": text, "limit": limit, "cursor": cursor}
+        return await self._ask("GET", "/logs", Page[wire.FoundLine], parameters=asked)
+
     # Events.
 
     async def publish(
@@ -391,6 +418,63 @@ class RemoteClient:
         if time is not None:
             body["time"] = to_iso(read_time(time, "time"))
         return await self._publish("/events", body)
+
+    async def publish_many(self, items: Iterable[Mapping[str, Any]]) -> list[Published]:
+        """Publish up to 1,000 events in one request, all or nothing: dicts with the arguments of
+        `publish`.
+        """
+        body: list[Body] = []
+        for one in items:
+            said = {"id": str(mint()), **one}
+            said["type"] = said.pop("name", None)
+            body.append({name: value for name, value in said.items() if value is not None})
+        answer = await self._ask("POST", "/events", wire.PublishedMany, body, once=True)
+        return [_read_published(one) for one in answer.items]
+
+    async def create_hook(
+        self,
+        job: str,
+        name: str,
+        *,
+        expires: Duration | None = None,
+        signature: str | None = None,
+        secret: str | None = None,
+        header: str | None = None,
+        algorithm: str | None = None,
+        encoding: str | None = None,
+        created_by: str = "",
+    ) -> wire.NewHookAnswer:
+        """Create an address of a job; its token is shown this once. The key is its author."""
+        del created_by
+        body: Body = {
+            "name": name,
+            "expires": expires,
+            "signature": signature,
+            "secret": secret,
+            "header": header,
+            "algorithm": algorithm,
+            "encoding": encoding,
+        }
+        body = {name: value for name, value in body.items() if value is not None}
+        return await self._ask("POST", job_path(job, "hooks"), wire.NewHookAnswer, body)
+
+    async def hooks(self, job: str, *, is_live: bool = False) -> list[wire.Hook]:
+        """The hooks of a job, newest first; revoked and expired ones too, unless `is_live`."""
+        found = await self.transport.all(job_path(job, "hooks"), wire.Hook)
+        now = (await self.health()).now if is_live else 0.0
+        return [one for one in found if not is_live or _is_live(one, now)]
+
+    async def rotate_hook(
+        self, job: str, name: str, *, overlap: Duration = "1d", created_by: str = ""
+    ) -> wire.NewHookAnswer:
+        """Give a hook a new token; the old one is valid for the time of `overlap`."""
+        del created_by
+        path = job_path(job, "hooks", name, "rotate")
+        return await self._ask("POST", path, wire.NewHookAnswer, {"overlap": overlap})
+
+    async def revoke_hook(self, job: str, name: str) -> wire.Hook:
+        """Revoke a hook with all of its tokens."""
+        return await self._ask("POST", job_path(job, "hooks", name, "revoke"), wire.Hook)
 
     async def signal(self, id: Id, name: str, data: Any = None) -> Published:
         """Publish an event for one execution alone."""
@@ -413,9 +497,7 @@ class RemoteClient:
 
     async def _publish(self, path: str, body: Body) -> Published:
         of = await self._ask("POST", path, wire.Published, body, once=True)
-        return Published(
-            created=of.created, resumed=of.resumed, execution=of.execution_id, node=of.node
-        )
+        return _read_published(of)
 
     async def events(
         self, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
@@ -461,6 +543,7 @@ class RemoteClient:
             "q": where.get("text"),
             "user_id": where.get("user_id"),
             "queue": where.get("queue"),
+            "label": where.get("label"),
             "status": None if status is None else sorted(read_job_status(status)),
             "limit": limit,
             "cursor": cursor,
@@ -554,6 +637,12 @@ class RemoteClient:
         found = await self.transport.all(job_path(job, "schedules"), wire.Schedule)
         by_id = {one.schedule_id: one for one in found}  # one that fires meanwhile comes again
         return sorted(by_id.values(), key=_by_name)
+
+    async def next_schedules(self, *, limit: int = PAGE_ITEMS_DEFAULT) -> list[wire.Schedule]:
+        """The schedules that fire next, earliest first."""
+        asked = {"limit": limit}
+        answer = Page[wire.Schedule]
+        return [*(await self._ask("GET", "/schedules/next", answer, parameters=asked)).items]
 
     async def upcoming(
         self,
@@ -748,11 +837,103 @@ class RemoteClient:
         path = build_path("incidents", read_id(id), "acknowledge")
         return await self._ask("POST", path, wire.Acknowledged)
 
+    # Repeated exports.
+
+    async def export_policies(self) -> list[wire.ExportPolicy]:
+        """How far each repeated export has come, by name."""
+        return await self.transport.all("/exports", wire.ExportPolicy)
+
+    async def hold_export(self, name: str, until: Time, *, author: str = "") -> wire.ExportPolicy:
+        """Record that a repeated export has written what ended before `until`. The key is its
+        author. Retention keeps all that ended later, until the policy is moved on or released.
+        """
+        path = build_path("exports", check_name(name, what="export policy"))
+        body = {"until": encode_bound(until, "until")}
+        return await self._ask("PUT", path, wire.ExportPolicy, body)
+
+    async def release_export(self, name: str) -> None:
+        """Forget a repeated export: retention waits for it no longer. Raises ExportNotFound."""
+        path = build_path("exports", check_name(name, what="export policy"))
+        await self._ask("DELETE", path, wire.DeletedName)
+
+    # Subscriptions to outgoing events.
+
+    async def create_subscription(
+        self, value: Mapping[str, Any], *, author: str = ""
+    ) -> wire.Subscription:
+        """Store a subscription: an object with `name`, `url` and a filter. The key is its author.
+        Raises DuplicateKey.
+        """
+        return await self._ask("POST", "/subscriptions", wire.Subscription, value, once=True)
+
+    async def update_subscription(
+        self,
+        name: str,
+        changes: Mapping[str, Any],
+        *,
+        author: str = "",
+        expect: int | None = None,
+    ) -> wire.Subscription:
+        """Change some fields of a subscription; null resets one. The key is its author. With
+        `expect`, it must be at that version.
+        """
+        path = _subscription_path(name)
+        return await self._ask("PATCH", path, wire.Subscription, changes, version=expect)
+
+    async def subscription(self, name: str) -> wire.Subscription:
+        """A subscription. Raises SubscriptionNotFound."""
+        return await self._ask("GET", _subscription_path(name), wire.Subscription)
+
+    async def subscriptions_page(
+        self, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
+    ) -> Page[wire.Subscription]:
+        """Subscriptions, by name."""
+        asked = {"limit": limit, "cursor": cursor}
+        return await self.transport.page("/subscriptions", wire.Subscription, asked)
+
+    async def subscriptions(self) -> list[wire.Subscription]:
+        """All subscriptions, by name."""
+        return await self.transport.all("/subscriptions", wire.Subscription)
+
+    async def delete_subscription(self, name: str, *, expect: int | None = None) -> None:
+        """Delete a subscription. Deliveries that are enqueued already are still made."""
+        await self._ask("DELETE", _subscription_path(name), wire.DeletedName, version=expect)
+
+    async def test_subscription(self, name: str) -> wire.AlertTest:
+        """Send a test event to the receiver. Returns the execution that delivers it."""
+        return await self._ask("POST", _subscription_path(name, "test"), wire.AlertTest)
+
     # Queues and workers.
 
     async def queues(self) -> list[wire.Queue]:
         """Queues with their numbers, by name."""
         return await self.transport.all("/queues", wire.Queue)
+
+    async def limits(self) -> list[wire.Limit]:
+        """Limits with their numbers, by name."""
+        return await self.transport.all("/limits", wire.Limit)
+
+    async def limit(self, name: str) -> wire.Limit:
+        """A limit, with the values of its key that most executions wait for."""
+        return await self._ask("GET", build_path("limits", name), wire.Limit)
+
+    async def set_limit(self, name: str, changes: Mapping[str, Any]) -> wire.Limit:
+        """Change the numbers of a limit: `limit` and `rate`. None stands for the declared
+        number.
+        """
+        return await self._ask("PATCH", build_path("limits", name), wire.Limit, dict(changes))
+
+    async def pause_limit(
+        self, name: str, *, duration: Duration | None = None, key: str | None = None
+    ) -> wire.Limit:
+        """Let no execution start that needs this limit, for so long or until it is resumed."""
+        body = {"duration": read_limit(duration, "duration"), "key": key}
+        return await self._ask("POST", build_path("limits", name, "pause"), wire.Limit, body)
+
+    async def resume_limit(self, name: str, *, key: str | None = None) -> wire.Limit:
+        """Resume a limit: all of it, or one value of its key."""
+        path = build_path("limits", name, "resume")
+        return await self._ask("POST", path, wire.Limit, {"key": key})
 
     async def pause_queue(self, name: str) -> None:
         """Pause a queue: workers claim nothing from it. Running executions go on."""
@@ -973,5 +1154,24 @@ def _log_parts(page: wire.LogPage) -> Iterator[LogPart]:
         yield LogPart(attempt, int(number) if attempt == int(end) else LAST, text)
 
 
+def _subscription_path(name: str, *rest: str) -> str:
+    return build_path("subscriptions", check_name(name, what="subscription"), *rest)
+
+
 def _alert_path(name: str, *rest: str) -> str:
     return build_path("alerts", check_name(name, what="alert"), *rest)
+
+
+def _read_published(of: wire.Published) -> Published:
+    return Published(
+        created=of.created,
+        resumed=of.resumed,
+        executions=tuple(of.executions),
+        execution=of.execution_id,
+        node=of.node,
+    )
+
+
+def _is_live(hook: wire.Hook, now: Instant) -> bool:
+    is_over = hook.expires_at is not None and hook.expires_at.timestamp() <= now
+    return hook.revoked_at is None and not is_over

@@ -59,6 +59,7 @@ def encode_execution(
         "timeout": pattern.timeout,
         "unique_key": None if unique_key is None else check_key(unique_key),
         "force": pattern.force or None,
+        "cache": "refresh" if pattern.refresh else None,
         "args": None if args is None else msgspec.Raw(read_args(args).encode()),
     }
     return {key: value for key, value in said.items() if value is not None}

@@ -20,6 +20,7 @@ from daybell import errors
 from daybell.client import wire
 from daybell.core.ids import mint
 from daybell.core.limits import PAGE_ITEMS_MAX, REQUEST_SECONDS_MAX
+from daybell.core.monitoring import observers
 from daybell.core.units import Seconds
 from daybell.core.views import Page, read_pages
 from daybell.errors import (
@@ -342,6 +343,8 @@ class Transport:
         if self._tenant is not None:
             named["tenant"] = self._tenant
         headers = dict(request.headers)
+        if observers.active:
+            headers |= observers.headers()
         content = None
         if request.body is not None:
             headers["Content-Type"] = "application/json"

@@ -11,6 +11,7 @@ from daybell.core.execution import Execution, Failure, State
 from daybell.core.job import Job, JobDefinition
 from daybell.core.monitoring.stats import Tally
 from daybell.core.options import task_of
+from daybell.core.placement import words_of_needs
 from daybell.core.schedule import Decision, Schedule, TickRecord
 from daybell.core.units import Instant, Seconds, format_duration, to_iso
 from daybell.core.views import Check, Queue
@@ -243,12 +244,13 @@ def _lack(
     if definition is None:
         return None
     needs = definition.needs
-    if not any(needs in offer.kinds for offer in here):
-        return f"queue {one.queue}, kind {needs}", f"of it runs the kind {needs}"
+    if not any(offer.meets(needs) for offer in here):
+        words = words_of_needs(needs)
+        return f"queue {one.queue}, kind {words}", f"of it runs the kind {words}"
     task = task_of(definition) or definition.name
-    able = (offer for offer in here if needs in offer.kinds)
+    able = (offer for offer in here if offer.meets(needs))
     knows = any(o.tasks is None or o.has(TASK + task, queue=one.queue) for o in able)
-    if needs == "task" and not knows:
+    if definition.kind == "task" and not knows:
         return f"queue {one.queue}, task {task}", f"of it has the task {task}"
     return None
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import msgspec
 
 from daybell.core import payload
 from daybell.core.alerts.findings import Finding
-from daybell.core.alerts.rules import AlertRule, StoredRule
+from daybell.core.alerts.rules import AlertCondition, AlertRule, StoredRule
 from daybell.core.execution import NewExecution
 from daybell.core.job import Job, NewJob
+from daybell.core.kinds.webhook import cloud_event
+from daybell.core.schedule import delivery_gate
 from daybell.core.units import Instant, Seconds, format_duration, to_iso
 
 INCIDENT_SECONDS_KEPT: Final[Seconds] = 90 * 86400.0  # after it closed
@@ -46,14 +48,16 @@ class MoveKind(StrEnum):
     UPDATE = "update"  # a new mark, a repeated message, or one that a silence held back
     CLOSE = "close"
     ACKNOWLEDGE = "acknowledge"
+    BEAT = "beat"  # the heartbeat of a rule: one row, which opens and closes at once
 
 
 class IncidentMove(msgspec.Struct, frozen=True, kw_only=True):
-    """One compare-and-set of an incident, and the message that is enqueued with it.
+    """One compare-and-set of an incident, and the messages that are enqueued with it.
 
     OPEN is made if the subject has no open incident of the rule, and none that was closed since
-    `read_at`, the time of the facts; RECORD, if no other one has recorded the same mark. The others
-    are made if the incident is open and at `version`.
+    `read_at`, the time of the facts; RECORD, if no other one has recorded the same mark; BEAT, if
+    the last one of the rule was before `read_at`. The others are made if the incident is open and
+    at `version`.
     """
 
     kind: MoveKind
@@ -65,12 +69,12 @@ class IncidentMove(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 0
     read_at: Instant = 0.0
     by: str = ""
-    job: NewJob | None = None  # that sends the message
-    message: NewExecution | None = None
+    jobs: tuple[NewJob, ...] = ()  # that send the messages
+    messages: tuple[NewExecution, ...] = ()
 
     def without_message(self) -> IncidentMove:
-        """Return the move for a tenant whose quota has no room for the message."""
-        return msgspec.structs.replace(self, job=None, message=None)
+        """Return the move for a tenant whose quota has no room for the messages."""
+        return msgspec.structs.replace(self, jobs=(), messages=())
 
 
 class AlertWork(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +104,9 @@ def decide(
     subjects were.
     """
     rule = stored.rule
+    if rule.on is AlertCondition.HEARTBEAT:
+        yield from _beat(rule, findings, now, mint)
+        return
     is_heard = bool(rule.to) and not rule.is_silenced(now)
     known = {one.subject: one for one in incidents}
     found: set[str] = set()
@@ -115,6 +122,21 @@ def decide(
     for incident in incidents:
         if incident.subject not in found and (checked is None or incident.subject in checked):
             yield _close(rule, incident, now, is_heard=is_heard, mint=mint)
+
+
+EARLY_SECONDS: Final[Seconds] = 5.0  # half a round: beats come as often as they should
+
+
+def _beat(
+    rule: AlertRule, findings: Sequence[Finding], now: Instant, mint: Mint
+) -> Iterator[IncidentMove]:
+    """Yield the heartbeat of a rule, which the store makes if it is due."""
+    if not rule.to or rule.is_silenced(now):
+        return
+    before = now - max(0.0, (rule.repeat or 0.0) - EARLY_SECONDS)
+    for finding in findings:
+        move = _move(MoveKind.BEAT, mint(), rule, finding, read_at=before)
+        yield _with_message(move, rule, now, mint)
 
 
 def _update(
@@ -185,13 +207,14 @@ _WORDS: Final = {
     MoveKind.UPDATE: "STILL OPEN",
     MoveKind.CLOSE: "RECOVERED",
     MoveKind.RECORD: "NOTE",
+    MoveKind.BEAT: "ALIVE",
 }
 
 
 def _with_message(
     move: IncidentMove, rule: AlertRule, now: Instant, mint: Mint, *, since: Instant | None = None
 ) -> IncidentMove:
-    """Return the move with the execution that sends its message."""
+    """Return the move with the executions that send its message."""
     lines = [move.detail]
     if since is not None:
         lasted = format_duration(max(1.0, round(now - since)))
@@ -199,18 +222,59 @@ def _with_message(
     lines += [rule.description] if rule.description else []
     lines.append(f"Rule {rule.name} ({rule.on}), incident {move.id}.")
     title = f"[{_WORDS[move.kind]}] {rule.name}: {move.subject}"
-    return msgspec.structs.replace(
-        move, job=job_for(rule, mint), message=message_for(rule, title, "\n".join(lines), mint)
+    message = Message(
+        str(move.kind), title, "\n".join(lines), now, move.subject, move.detail, since, move.id
     )
+    jobs, messages = messages_for(rule, message, mint)
+    return msgspec.structs.replace(move, jobs=jobs, messages=messages)
 
 
-def job_for(rule: AlertRule, mint: Mint) -> NewJob:
-    """Return the job that sends the messages of a rule, to be defined with each of them."""
-    return NewJob(id=mint(), definition=rule.message_definition(), author="alerts", promote=True)
+class Message(NamedTuple):
+    """The news about an incident: for people a title and a text, for webhooks an event."""
+
+    kind: str
+    title: str
+    body: str
+    at: Instant
+    subject: str = ""
+    detail: str = ""
+    since: Instant | None = None
+    incident: UUID | None = None
+
+    def to_cloud(self, rule: AlertRule, id: UUID) -> dict[str, Any]:
+        """Return it as a CloudEvent."""
+        data = {
+            "rule": rule.name,
+            "on": str(rule.on),
+            "subject": self.subject,
+            "detail": self.detail,
+            "title": self.title,
+            "text": self.body,
+            "incident_id": None if self.incident is None else str(self.incident),
+            "opened_at": None if self.since is None else to_iso(self.since),
+        }
+        kept = {name: value for name, value in data.items() if value}
+        return cloud_event(
+            f"alert.{self.kind}", str(id), source="alerts", subject=rule.name, at=self.at, data=kept
+        )
 
 
-def message_for(rule: AlertRule, title: str, body: str, mint: Mint) -> NewExecution:
-    """Return an execution that sends a message of a rule."""
-    job = rule.message_definition().name
-    args = payload.encode({"title": title, "body": body}, what="args")
-    return NewExecution(id=mint(), job=job, args=args)
+def messages_for(
+    rule: AlertRule, message: Message, mint: Mint
+) -> tuple[tuple[NewJob, ...], tuple[NewExecution, ...]]:
+    """Return the jobs that send a message of a rule, to be defined with each, and the executions
+    that do so. Messages of one incident to one webhook arrive in their order.
+    """
+    jobs: list[NewJob] = []
+    executions: list[NewExecution] = []
+    for definition in rule.message_definitions():
+        id, gate = mint(), None
+        args: dict[str, Any] = {"title": message.title, "body": message.body}
+        if definition.kind == "http":
+            args = message.to_cloud(rule, id)
+            if message.kind in (MoveKind.OPEN, MoveKind.UPDATE, MoveKind.CLOSE):
+                gate = delivery_gate(definition.name, message.incident)
+        jobs.append(NewJob(id=mint(), definition=definition, author="alerts", promote=True))
+        text = payload.encode(args, what="args")
+        executions.append(NewExecution(id=id, job=definition.name, args=text, gate=gate))
+    return tuple(jobs), tuple(executions)

@@ -12,8 +12,10 @@ from msgspec.structs import replace
 
 from daybell.core import payload
 from daybell.core.access import WILDCARD, matches
-from daybell.core.alerts.notifications import NOTIFY_ON
-from daybell.core.kinds.settings import NotifySettings, read_addresses
+from daybell.core.alerts.notifications import NOTIFY_ON, is_webhook, read_receivers
+from daybell.core.job import RecordKind
+from daybell.core.kinds.settings import NotifySettings
+from daybell.core.kinds.webhook import webhook_settings
 from daybell.core.limits import (
     DESCRIPTION_CHARS_MAX,
     NAME_CHARS_MAX,
@@ -23,7 +25,9 @@ from daybell.core.limits import (
 from daybell.core.options import (
     DEFAULT_QUEUE,
     JobDefinition,
+    Keep,
     read_limit,
+    read_pattern,
     read_seconds,
     read_text,
     read_whole,
@@ -32,7 +36,7 @@ from daybell.core.options import (
 from daybell.core.references import read_fields
 from daybell.core.retry import Retry
 from daybell.core.units import Instant, Seconds
-from daybell.errors import UsageError, shown
+from daybell.errors import AlertNotFound, UsageError, shown
 
 
 class AlertCondition(StrEnum):
@@ -50,6 +54,7 @@ class AlertCondition(StrEnum):
     PAUSED = "paused"
     STORE_HEALTH = "store_health"
     SUCCEEDED = "succeeded"
+    HEARTBEAT = "heartbeat"
 
 
 class ConditionFields(NamedTuple):
@@ -97,11 +102,16 @@ CONDITIONS: Final[Mapping[AlertCondition, ConditionFields]] = {
     AlertCondition.PAUSED: ConditionFields("a job was paused by its failures", {}),
     AlertCondition.STORE_HEALTH: ConditionFields("a check of the store fails", {}),
     AlertCondition.SUCCEEDED: ConditionFields("an execution of a job has succeeded", {}),
+    AlertCondition.HEARTBEAT: ConditionFields(
+        "the rules are evaluated: a message every `repeat`, by default a minute, that says so",
+        {},
+    ),
 }
 LEARNT: Final = "learnt"
 LEARNS: Final = frozenset({AlertCondition.MISSED_RUN, AlertCondition.LONG_RUN})
 RULES_MAX: Final = 1_000  # of a tenant
 FACTOR_MAX: Final = 1_000.0
+HEARTBEAT_SECONDS: Final[Seconds] = 60.0
 
 
 class AlertRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -136,7 +146,10 @@ class AlertRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             if field in given and field not in takes and not (field == "grace" and on in LEARNS):
                 known = ", ".join(takes) or "no limits"
                 raise UsageError(f"{field} has no effect on {on}; it takes {known}", field=field)
-        return cls(name=name, on=on, **_limits(given, takes), **_subjects(given, on))
+        rule = cls(name=name, on=on, **_limits(given, takes), **_subjects(given, on))
+        if on is AlertCondition.HEARTBEAT and rule.repeat is None:
+            return replace(rule, repeat=HEARTBEAT_SECONDS)
+        return rule
 
     def to_json(self) -> str:
         """Return the rule as a store keeps it."""
@@ -166,17 +179,32 @@ class AlertRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             return False
         return self.queue is None or queue is None or matches(queue, (self.queue,))
 
-    def message_definition(self) -> JobDefinition:
-        """The job that sends the messages of the rule."""
-        settings = NotifySettings(to=self.to, title="alert", body="")
-        return JobDefinition(
-            name=message_job(self.name),
-            kind="notify",
-            settings=payload.encode(msgspec.to_builtins(settings), what="notify"),
-            queue=self.message_queue,
-            description=f"Sends the messages of the alert rule {self.name}.",
-            retry=Retry(retries=5),
-        )
+    def message_definitions(self) -> list[JobDefinition]:
+        """The jobs that send the messages of the rule: one for all addresses, and one for each
+        webhook. A heartbeat that comes late would say what is not true.
+        """
+        plain = tuple(one for one in self.to if not is_webhook(one))
+        settings: list[tuple[str, Any]] = [
+            ("http", webhook_settings(one["webhook"], one.get("secret")))
+            for one in self.to
+            if is_webhook(one)
+        ]
+        if plain:
+            settings.insert(0, ("notify", NotifySettings(to=plain, title="alert", body="")))
+        is_beat = self.on is AlertCondition.HEARTBEAT
+        return [
+            JobDefinition(
+                name=message_job(self.name, number),
+                kind=kind,
+                settings=payload.encode(msgspec.to_builtins(one), what=kind),
+                queue=self.message_queue,
+                description=f"Sends the messages of the alert rule {self.name}.",
+                retry=Retry(retries=0 if is_beat else 5),
+                expires=self.repeat if is_beat else None,
+                keep=Keep(executions=86400.0) if is_beat else Keep(),
+            )
+            for number, (kind, one) in enumerate(settings)
+        ]
 
 
 class _Given(msgspec.Struct):
@@ -195,9 +223,6 @@ class _Given(msgspec.Struct):
     repeat: Any
     message_queue: Any
     description: Any
-
-
-FIELDS: Final = tuple(field.name for field in msgspec.structs.fields(_Given))
 
 
 def _limits(given: Mapping[str, Any], takes: Mapping[str, Any]) -> dict[str, Any]:
@@ -227,19 +252,22 @@ def _number(value: Any, what: str, most: float) -> float:
     return float(value)
 
 
+_OF_NO_QUEUE: Final = (AlertCondition.STORE_HEALTH, AlertCondition.HEARTBEAT)
+
+
 def _subjects(given: Mapping[str, Any], on: AlertCondition) -> dict[str, Any]:
     """The subjects and the receivers of a rule."""
     names: dict[str, Any] = {
-        field: _pattern(given[field], field) for field in ("job", "queue") if field in given
+        field: read_pattern(given[field], field) for field in ("job", "queue") if field in given
     }
-    if "job" in names and on in (AlertCondition.QUEUE_AGE, AlertCondition.STORE_HEALTH):
+    if "job" in names and on in (AlertCondition.QUEUE_AGE, *_OF_NO_QUEUE):
         raise UsageError(f"{on} is not about jobs; leave job out", field="job")
-    if "queue" in names and on is AlertCondition.STORE_HEALTH:
+    if "queue" in names and on in _OF_NO_QUEUE:
         raise UsageError(f"{on} is not about queues; leave queue out", field="queue")
     if "message_queue" in given:
         names["message_queue"] = check_name(given["message_queue"], what="queue")
     if given.get("to"):
-        names["to"] = read_addresses(given["to"], "to")
+        names["to"] = read_receivers(given["to"], "to")
     if "description" in given:
         names["description"] = read_text(
             given["description"], "description", most=DESCRIPTION_CHARS_MAX
@@ -249,23 +277,16 @@ def _subjects(given: Mapping[str, Any], on: AlertCondition) -> dict[str, Any]:
     return names
 
 
-def _pattern(value: Any, what: str) -> str:
-    if isinstance(value, str) and value.endswith(WILDCARD) and len(value) > 1:
-        check_name(value[:-1].rstrip(), what=what)
-        return value
-    return check_name(value, what=what)
-
-
 # A job whose name is too long for the prefix gets a part of a digest in place of the rest.
 MESSAGE_PREFIX: Final = "alert:"
 
 
-def message_job(rule: str) -> str:
-    """Return the name of the job that sends the messages of a rule."""
-    name = MESSAGE_PREFIX + rule.replace("/", ":")
+def message_job(rule: str, number: int = 0) -> str:
+    """Return the name of a job that sends the messages of a rule: the first, or a further one."""
+    name = MESSAGE_PREFIX + rule.replace("/", ":") + (f":{number}" if number else "")
     if len(name) <= NAME_CHARS_MAX:
         return name
-    return name[: NAME_CHARS_MAX - 17] + ":" + sha256(rule.encode()).hexdigest()[:16]
+    return name[: NAME_CHARS_MAX - 17] + ":" + sha256(name.encode()).hexdigest()[:16]
 
 
 def is_message_job(name: str) -> bool:
@@ -286,6 +307,17 @@ class StoredRule(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         return self.rule.name
+
+
+ALERT_RULES: Final = RecordKind[AlertRule, StoredRule](
+    table="alert_rule",
+    what="alert rule",
+    error=AlertNotFound,
+    read=lambda name, text: AlertRule.from_json(text),
+    make=StoredRule,
+    field="rule",
+    most=RULES_MAX,
+)
 
 
 # The option `notifications` of a job: rules in a short form.

@@ -408,6 +408,10 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
             "redirects", "N",
         ),
     ] = 0  # fmt: skip
+    sign: Annotated[
+        Any,
+        KindField("The secret that signs it as Standard Webhooks.", WORDS, "sign", "@secret:NAME"),
+    ] = None
 
     @classmethod
     def parse(cls, value: Any) -> HttpSettings:
@@ -423,6 +427,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
             body=_read_body(given.get("body")),
             expect=_read_expected(given.get("expect", ("2xx",))),
             redirects=_read_redirects(given.get("redirects", 0)),
+            sign=_read_key(given.get("sign")),
         )
 
     def expects(self, status: int) -> bool:
@@ -507,6 +512,15 @@ def check_header_value(name: str, value: str) -> str:
 def _read_body(value: Any) -> Any:
     if value is not None and not isinstance(value, str):
         payload.encode(value, what="http.body")
+    return value
+
+
+def _read_key(value: Any) -> Any:
+    if value is not None:
+        check_text(value, "sign", field="http.sign")
+        if isinstance(value, str):
+            hint = 'sign is the key itself; make it a secret, and write {"secret": "NAME"}'
+            raise UsageError(hint, field="http.sign")
     return value
 
 
@@ -768,7 +782,7 @@ def read_addresses(value: Any, what: str = "notify.to") -> tuple[Any, ...]:
         check_text(one, "to", field=what)
         if isinstance(one, str) and "://" not in one:
             raise UsageError(
-                f"{shown(one)} says no way to get there; write mailto://…, slack://…, json://…",
+                f"{shown(one)} has no scheme; write mailto://…, slack://…, json://…",
                 field=what,
             )
     return tuple(listed)

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from daybell.core.monitoring.stats import BOUNDS, Histogram
 
 PREFIX: Final = "daybell_"
+LIMITS_MAX: Final = 200  # of a tenant, by name
 JOBS_MAX: Final = 200  # with a label of their own; the others are `other`
 OTHER: Final = "other"
 
@@ -24,18 +25,18 @@ class Metric(NamedTuple):
 # Of the store as a whole: only servers report them, and each server reports the same values.
 OF_STORE: Final = (
     Metric(
-        "executions_finished_total", "counter", ("tenant", "queue", "job", "state"),
+        "executions_finished_total", "counter", ("tenant", "queue", "kind", "job", "state"),
         "Executions that ended, by the state in which they ended.",
     ),
     Metric(
-        "attempts_total", "counter", ("tenant", "queue", "outcome"),
+        "attempts_total", "counter", ("tenant", "queue", "kind", "outcome"),
         "Attempts: started, failed, lost with their worker, retried, or started a minute late.",
     ),
     Metric(
-        "start_delay_seconds", "histogram", ("tenant", "queue"),
+        "start_delay_seconds", "histogram", ("tenant", "queue", "kind"),
         "Time from when an attempt could start to its start.",
     ),
-    Metric("run_seconds", "histogram", ("tenant", "queue"), "Run time of attempts."),
+    Metric("run_seconds", "histogram", ("tenant", "queue", "kind"), "Run time of attempts."),
     Metric(
         "queue_depth", "gauge", ("tenant", "queue", "state"),
         "Unfinished executions. Counts end at 10,000 of a kind.",
@@ -45,6 +46,10 @@ OF_STORE: Final = (
         "Age of the oldest execution that could start and was not claimed.",
     ),
     Metric("queue_paused", "gauge", ("tenant", "queue"), "1 for a queue that is paused."),
+    Metric(
+        "limit_executions", "gauge", ("tenant", "limit", "state"),
+        "Executions that have a limit, or wait for one. Counts end at 10,000.",
+    ),
     Metric("workers", "gauge", ("tenant", "state"), "Workers, by state."),
     Metric("worker_capacity", "gauge", ("tenant",), "Slots of all live workers."),
     Metric("schedules_due", "gauge", (), "Schedules whose time has come, up to 1,000."),
@@ -85,6 +90,10 @@ OF_PROCESS: Final = (
     Metric("ticks_total", "counter", ("decision",), "Ticks: fired, skipped or missed."),
     Metric("store_operation_seconds", "histogram", ("operation",), "Time of store operations."),
     Metric("store_errors_total", "counter", ("operation", "code"), "Store operations that failed."),
+    Metric(
+        "store_connections_total", "counter", (),
+        "Connections to the database that were opened: the first ones, and reconnects.",
+    ),
     Metric("event_loop_lag_seconds", "histogram", (), "How late the event loop runs what is due."),
 )  # fmt: skip
 METRICS: Final[Mapping[str, Metric]] = {one.name: one for one in (*OF_STORE, *OF_PROCESS)}

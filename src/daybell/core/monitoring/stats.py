@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from daybell.core.execution import Outcome, State
+from daybell.core.flow import base_needs
 from daybell.core.units import Instant, Seconds
 from daybell.errors import UsageError, shown
 
@@ -28,7 +29,7 @@ LATE_SECONDS: Final = 60.0  # a start that comes so long after its time is late
 
 COUNTS: Final = (
     "enqueued", "started", "succeeded", "dead", "cancelled", "skipped",
-    "failed_attempts", "lost", "retried", "late",
+    "failed_attempts", "lost", "retried", "late", "missed",
 )  # fmt: skip
 DURATIONS: Final = ("run", "delay")
 PERCENTILES: Final = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
@@ -155,6 +156,16 @@ _PLACES: Final = {name: place for place, name in enumerate(COUNTS)}
 # Folding: what the end of an attempt or an execution counts for.
 
 
+# Kinds of jobs, by their codes in totals: the order is part of the schema.
+KINDS: Final = ("task", "command", "http", "sql", "notify", "workflow")
+
+
+def kind_code(needs: str) -> int:
+    """Return the code of the kind of a job, by what a lane says that its executions need."""
+    word = base_needs(needs).partition(":")[0]
+    return KINDS.index(word) if word in KINDS else 0
+
+
 class EndCount(NamedTuple):
     """Attempts or executions that ended alike, and how many. Minutes are since 1970."""
 
@@ -170,10 +181,13 @@ class EndCount(NamedTuple):
     run: int | None = None  # bucket
     delay: int | None = None  # bucket; None: the time from which it could start is not known
     is_late: bool = False
+    kind: int = 0  # its code
 
 
 class StatKey(NamedTuple):
-    """A subject in a period: a minute, or an hour, since 1970. Job 0: all; the queue '' as well."""
+    """A subject in a period: a minute, or an hour, since 1970. Job 0: all; the queue '' as well.
+    Totals have no period, but a kind.
+    """
 
     tenant: int
     job: int
@@ -191,16 +205,41 @@ _RAN: Final = _FAILED | {Outcome.SUCCEEDED}
 def fold(ends: Iterable[EndCount]) -> dict[int, Tallies]:
     """Add up ends by minutes, by hours, and altogether."""
     minutes: Tallies = {}
+    totals: Tallies = {}
     for end in ends:
         for minute, tally in _parts(end):
             for job, queue in ((end.job, end.queue), (0, end.queue), (0, "")):
                 _tally_of(minutes, StatKey(end.tenant, job, queue, minute)).add(tally)
+                _tally_of(totals, StatKey(end.tenant, job, queue, end.kind)).add(tally)
+    return {MINUTE: minutes, HOUR: _add_hours(minutes), ALWAYS: totals}
+
+
+class MissedTicks(NamedTuple):
+    """Times of a schedule that no scheduler fired: of a job, in a minute since 1970. They are in no
+    queue.
+    """
+
+    tenant: int
+    job: int
+    minute: int
+    number: int
+
+
+def fold_missed(missed: Iterable[MissedTicks]) -> dict[int, Tallies]:
+    """Add up missed times by minutes and by hours."""
+    minutes: Tallies = {}
+    for one in missed:
+        for job in (one.job, 0):
+            tally = _tally_of(minutes, StatKey(one.tenant, job, "", one.minute))
+            tally.count("missed", one.number)
+    return {MINUTE: minutes, HOUR: _add_hours(minutes)}
+
+
+def _add_hours(minutes: Tallies) -> Tallies:
     hours: Tallies = {}
-    totals: Tallies = {}
     for key, tally in minutes.items():
         _tally_of(hours, key._replace(at=key.at // 60)).add(tally)
-        _tally_of(totals, key._replace(at=0)).add(tally)
-    return {MINUTE: minutes, HOUR: hours, ALWAYS: totals}
+    return hours
 
 
 def _tally_of(tallies: Tallies, key: StatKey) -> Tally:
@@ -243,10 +282,11 @@ def _parts(end: EndCount) -> Iterator[tuple[int, Tally]]:
 
 
 class StatTotal(NamedTuple):
-    """All that was ever counted of a job in a queue, or of a queue."""
+    """All that was ever counted of a job in a queue, or of a queue, by the kind of jobs."""
 
     job: str | None
     queue: str
+    kind: str
     tally: Tally
 
 

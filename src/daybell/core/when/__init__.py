@@ -5,6 +5,8 @@ from __future__ import annotations
 from daybell.core.when import language
 from daybell.core.when.calendar import Calendar
 from daybell.core.when.cron import Cron
+from daybell.core.when.event import OnEvent, on_event
+from daybell.core.when.file import OnFile
 from daybell.core.when.language import cron
 from daybell.core.when.misfire import Misfire, Planned, TickPlan, plan
 from daybell.core.when.recurrence import Recurrence, rrule
@@ -35,6 +37,8 @@ __all__ = [
     "Every",
     "Manual",
     "Misfire",
+    "OnEvent",
+    "OnFile",
     "Planned",
     "Reboot",
     "Recurrence",
@@ -47,6 +51,7 @@ __all__ = [
     "at",
     "cron",
     "every",
+    "on_event",
     "plan",
     "rrule",
     "union",

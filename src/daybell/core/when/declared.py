@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, cast
 
 from daybell.core.limits import SCHEDULES_MAX
 from daybell.core.units import Duration, Instant, to_iso
-from daybell.core.when import After, At, Manual, Misfire, Reboot, Schedule, Union
+from daybell.core.when import After, At, Manual, Misfire, Schedule, Union
 from daybell.core.when.cursor import first_tick
 from daybell.core.when.recurrence import way_out
 from daybell.core.when.rule import Options, resolve_options
@@ -67,17 +67,13 @@ def read_schedule(
     """Read one schedule. With `now`, a schedule that is over is refused."""
     said = {name: one for name, one in (common or {}).items() if one is not None}
     keys = _keys_of(value)
-    if "event" in keys:
-        raise InvalidSchedule(
-            "not available yet: schedules that wait for an event", field="schedule"
-        )
     tz = said.pop("tz", None)
     if tz is not None:
         value = _with_tz(value, tz)
     start = 0.0 if is_draft and now is None else now
     schedule = Schedule.parse(value, now=start if "delay" in keys else None)
     plain = {name: said[name] for name in _PLAIN if name in said}
-    if plain and not isinstance(schedule, Manual | After):
+    if plain and not (isinstance(schedule, Manual | After) or schedule.listens_to):
         if schedule.tz != "UTC":
             plain["tz"] = schedule.tz  # a time without an offset is one of its clock
         usual = resolve_options(cast("Options", plain))
@@ -145,7 +141,7 @@ def _check_span(schedule: Schedule) -> None:
 
 def check_future(schedule: Schedule, now: Instant) -> None:
     """Refuse a schedule that never fires from now on."""
-    if isinstance(schedule, Manual | Reboot | After) or first_tick(schedule, now) is not None:
+    if not schedule.has_times or first_tick(schedule, now) is not None:
         return
     if isinstance(schedule, At) and schedule.time <= now:
         raise InvalidSchedule(
@@ -217,6 +213,13 @@ def is_after_any(value: object) -> bool:
     return (isinstance(value, After) and value.is_any) or "after_any" in _keys_of(value)
 
 
+def is_fired_by_event(value: object) -> bool:
+    """Return True for a schedule, in any form, that events or files fire."""
+    if isinstance(value, Schedule):
+        return value.listens_to is not None
+    return not {"event", "file"}.isdisjoint(_keys_of(value))
+
+
 def is_manual(value: object) -> bool:
     """Return True for the schedule, in any form, of a job that runs only when it is triggered."""
     is_word = isinstance(value, str) and value.strip().casefold() == "manual"
@@ -225,7 +228,9 @@ def is_manual(value: object) -> bool:
 
 def has_times(value: object) -> bool:
     """Return True for a schedule, in any form, with times of its own."""
-    return not (is_after(value) or is_after_any(value) or is_manual(value))
+    return not (
+        is_after(value) or is_after_any(value) or is_fired_by_event(value) or is_manual(value)
+    )
 
 
 def has_delay(value: object) -> bool:

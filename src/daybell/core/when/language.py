@@ -29,6 +29,8 @@ from daybell.core.when.cron import (
     numbers_in,
     read_fields,
 )
+from daybell.core.when.event import OnEvent, read_event_schedule
+from daybell.core.when.file import OnFile, read_file_schedule
 from daybell.core.when.recurrence import Recurrence, check_any, read_rrule, way_out
 from daybell.core.when.rule import (
     JSON_START,
@@ -213,7 +215,11 @@ def _rate(text: str, expression: str) -> str:
 Given = Mapping[str, Any]
 
 _DEPTH_MAX: Final = 4
-_KINDS: Final = ("cron", "every", "at", "delay", "rrule", "any", "after", "after_any", "manual")
+_WITHOUT_OPTIONS: Final = ("after", "after_any", "event", "file")
+_KINDS: Final = (
+    *("cron", "every", "at", "delay", "rrule", "any"),
+    *("after", "after_any", "event", "file", "manual"),
+)
 
 
 def read(
@@ -237,7 +243,7 @@ def read(
             ' expression or an object such as {"every": "5m"}',
             field="schedule",
         )
-    if now is not None and not isinstance(schedule, Manual | Reboot | After):
+    if now is not None and schedule.has_times:
         _check_future(schedule, now)
     return schedule
 
@@ -284,7 +290,7 @@ def _read_object(given: Given, now: Instant | None, depth: int, effort: Effort) 
     if len(kinds) != 1:
         raise _no_kind(given, kinds)
     kind = kinds[0]
-    allowed = (kind, *_EXTRA.get(kind, ()), *(() if kind in ("after", "after_any") else OPTIONS))
+    allowed = (kind, *_EXTRA.get(kind, ()), *(() if kind in _WITHOUT_OPTIONS else OPTIONS))
     check_keys(given, allowed, what=f"a schedule with {kind}")
     options = {key: given[key] for key in OPTIONS if given.get(key) is not None}
     if kind == "any":
@@ -324,6 +330,10 @@ def _read_kind(kind: str, given: Given, options: Given, now: Instant | None) -> 
             if now is None:
                 raise InvalidSchedule("delay counts from now, which is not known here", field=kind)
             return at(now + seconds, **options)
+        case "event":
+            return read_event_schedule(given)
+        case "file":
+            return read_file_schedule(given)
         case "manual":
             if value is not True:
                 raise InvalidSchedule("manual takes true and nothing else", field=kind)
@@ -384,6 +394,8 @@ _EXTRA: Final = {
     "cron": ("dialect", "dst"),
     "every": ("mode", "anchor"),
     "rrule": ("dst",),
+    "event": ("filter",),
+    "file": ("settle",),
     "any": ("except",),
 }
 # All keys of a schedule besides its options.
@@ -515,10 +527,30 @@ def _kind(schedule: Schedule) -> str:
                 return f"when {join_words(schedule.jobs, word='or')} has succeeded"
             has = "has" if len(schedule.jobs) == 1 else "have each"
             return f"when {join_words(schedule.jobs)} {has} succeeded"
+        case OnEvent() | OnFile():
+            return _event(schedule)
         case Manual():
             return "only when it is triggered"
         case _:
             return schedule.to_json()
+
+
+_COMPARED: Final = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<=", "in": "in", "prefix": "^="}
+
+
+def _event(schedule: OnEvent | OnFile) -> str:
+    if isinstance(schedule, OnFile):
+        words = describe_seconds(schedule.settle)
+        return f"when a file {schedule.root}/{schedule.pattern} has not changed for {words}"
+    said: list[str] = []
+    for test in schedule.tests:
+        path = ".".join(test.path)
+        if test.operator == "exists":
+            said.append(f"{path} is {'there' if test.value else 'missing'}")
+        else:
+            said.append(f"{path} {_COMPARED.get(test.operator, '=')} {json.dumps(test.value)}")
+    where = f" with {join_words(said)}" if said else ""
+    return f"when an event {schedule.event} comes{where}"
 
 
 def _options(schedule: Schedule) -> list[str]:

@@ -69,11 +69,22 @@ class Schedule:
 
     language: ClassVar[Language]  # set when the package is imported
     is_reboot: ClassVar[bool] = False  # fires when a leader starts after an outage
+    has_times: ClassVar[bool] = True  # False: something else than time fires it
 
     @property
     def delay(self) -> Seconds | None:
         """The time from the end of an execution to the next one; None without a fixed delay."""
         return None
+
+    @property
+    def listens_to(self) -> str | None:
+        """The name of the events that fire it; None if something else does."""
+        return None
+
+    def accepts(self, data: Any) -> bool:
+        """Return True if an event with this data fires it."""
+        del data
+        return False
 
     @property
     def is_hashed(self) -> bool:
@@ -415,6 +426,7 @@ class Reboot(Schedule):
     """`@reboot`: fires once when a scheduler takes over and none was running."""
 
     is_reboot: ClassVar[bool] = True
+    has_times: ClassVar[bool] = False
 
     def own_fields(self) -> dict[str, Any]:
         return {"cron": "@reboot"}
@@ -423,6 +435,8 @@ class Reboot(Schedule):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manual(Schedule):
     """A schedule that only a trigger runs."""
+
+    has_times: ClassVar[bool] = False
 
     def own_fields(self) -> dict[str, Any]:
         return {"manual": True}
@@ -446,6 +460,8 @@ JSON_START: Final = ('{"after":', '{"after_any":')
 @dataclass(frozen=True, slots=True, kw_only=True)
 class After(Schedule):
     """Fires when all of the jobs, or any of them, have succeeded since the last time."""
+
+    has_times: ClassVar[bool] = False
 
     jobs: tuple[str, ...]
     is_any: bool = False
@@ -621,7 +637,7 @@ def _sort_parts(parts: list[Schedule] | tuple[Schedule, ...]) -> tuple[Schedule,
 def _check_part(part: object) -> None:
     if not isinstance(part, Schedule):
         raise InvalidSchedule(f"{shown(part)} is not a schedule", field="any")
-    if part.delay is not None or isinstance(part, Reboot | Manual | After):
+    if part.delay is not None or not part.has_times:
         raise InvalidSchedule(
             f"{shown(part.to_json())} has no times of its own, so it cannot be part of a union",
             field="any",

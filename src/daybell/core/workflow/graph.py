@@ -142,6 +142,18 @@ def read_params(value: Any, *, field: str = "params") -> Params:
     return tuple(found.values())
 
 
+def describe_params(params: Params) -> dict[str, Any]:
+    """Return the JSON Schema of the arguments of a run."""
+    return {
+        "type": "object",
+        "properties": {
+            one.name: {} if one.is_required else {"default": one.default} for one in params
+        },
+        "required": [one.name for one in params if one.is_required],
+        "additionalProperties": False,
+    }
+
+
 def check_given(params: Params, given: Mapping[str, Any], *, what: str) -> None:
     """Check the arguments of a run; `what` names the workflow in the error."""
     known = [param.name for param in params]

@@ -1,9 +1,9 @@
-"""Keys, tenants, idempotent requests, the audit log, secrets, and templates."""
+"""Keys, tenants, idempotent requests, the audit log, secrets, records by name, and incidents."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from msgspec.structs import asdict
@@ -31,7 +31,9 @@ from daybell.core.access import (
     SealedSecret,
     Secret,
     Tenant,
+    read_hook,
     read_scope,
+    write_hook,
     write_scope,
 )
 from daybell.core.alerts.incidents import (
@@ -42,22 +44,29 @@ from daybell.core.alerts.incidents import (
     IncidentMove,
     MoveKind,
 )
-from daybell.core.alerts.rules import AlertRule, StoredRule
-from daybell.core.job import NewTemplate, Template, next_version, version_conflict
+from daybell.core.alerts.rules import ALERT_RULES
+from daybell.core.job import NewT, RecordKind, StoredT, version_conflict
 from daybell.core.limits import REPEAT_SECONDS_KEPT, check_name
 from daybell.core.options import Keep
 from daybell.core.references import check_secret_name
+from daybell.core.subscription import (
+    OUTBOX_BATCH_MAX,
+    SUBSCRIPTIONS,
+    Dispatch,
+    OutboxWork,
+    OutgoingEvent,
+    place_behind,
+)
 from daybell.core.units import Instant, Seconds
 from daybell.core.views import Page, bytes_of, cut_page
 from daybell.errors import (
-    AlertNotFound,
     DuplicateKey,
     NotFound,
     SecretNotFound,
-    TemplateNotFound,
     TenantNotFound,
     shown,
 )
+from daybell.store.codec import RECORD_COLUMNS
 from daybell.store.postgres.catalog import launch_if, read_job
 from daybell.store.postgres.connection import SNAPSHOT, Link, Row, record_entries
 from daybell.store.postgres.context import StoreContext, Tx
@@ -67,7 +76,7 @@ from daybell.store.postgres.names import read_quotas, within_page
 KEYS = """
     SELECT k.id, t.name AS tenant, k.name, k.role, k.hint, k.kind, k.parent, k.created_at,
            k.created_by, least(k.expires_at, p.expires_at) AS expires_at, k.used_at,
-           coalesce(k.revoked_at, p.revoked_at) AS revoked_at, k.scope, daybell.now() AS now
+           coalesce(k.revoked_at, p.revoked_at) AS revoked_at, k.scope, k.hook, daybell.now() AS now
       FROM daybell.api_key k JOIN daybell.tenant t ON t.key = k.tenant
       LEFT JOIN LATERAL (
         SELECT expires_at, revoked_at FROM daybell.api_key
@@ -78,8 +87,8 @@ TENANTS = f"SELECT {TENANT_COLUMNS} FROM daybell.tenant"
 
 ADD_KEY: Final = """
     INSERT INTO daybell.api_key (tenant, id, digest, kind, parent, role, scope, name, hint,
-                                 created_by, created_at, expires_at)
-    SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, now, now + $11::float8
+                                 created_by, hook, created_at, expires_at)
+    SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $12, now, now + $11::float8
       FROM daybell.now() t(now)
     ON CONFLICT DO NOTHING
     """
@@ -104,7 +113,7 @@ async def _insert_key(link: Link, owner: int, key: NewKey) -> Key:
         key.hint,
         key.created_by,
     )
-    await link.execute(ADD_KEY, owner, *about, key.expires_in)
+    await link.execute(ADD_KEY, owner, *about, key.expires_in, write_hook(key.hook))
     row = await link.fetchrow(ONE_KEY, owner, key.id)
     if row is None:
         raise DuplicateKey("this token is that of another key already; make a new one")
@@ -117,7 +126,7 @@ USE_UP: Final = "DELETE FROM daybell.api_key WHERE tenant = $1 AND id = $2 AND k
 # Sessions and links of a revoked key are removed when their own time is over.
 FORGET_ENDED: Final = """
     DELETE FROM daybell.api_key
-     WHERE tenant = $1 AND kind <> 'key'
+     WHERE tenant = $1 AND kind IN ('session', 'login')
        AND (revoked_at IS NOT NULL OR expires_at <= daybell.now())
     """
 END_OLDEST: Final = """
@@ -178,10 +187,19 @@ REVOKE: Final = """
     """
 
 
-async def revoke_key(pg: StoreContext, tenant: str, id: UUID) -> Key:
+END_AT: Final = """
+    UPDATE daybell.api_key SET expires_at = least(expires_at, daybell.now() + $3::float8)
+     WHERE tenant = $1 AND id = $2
+    """
+
+
+async def revoke_key(pg: StoreContext, tenant: str, id: UUID, *, after: Seconds = 0.0) -> Key:
     async with pg.db.transaction() as link:
         owner = await pg.names.tenant(link, tenant)
-        await link.execute(REVOKE, owner, id)
+        if after:
+            await link.execute(END_AT, owner, id, after)
+        else:
+            await link.execute(REVOKE, owner, id)
         row = await link.fetchrow(ONE_KEY, owner, id)
     if row is None:
         raise NotFound(f"no key {id}")
@@ -313,6 +331,7 @@ def _key(row: Row) -> Key:
         used_at=row["used_at"],
         revoked_at=row["revoked_at"],
         scope=read_scope(row["scope"]),
+        hook=read_hook(row["hook"]),
     )
 
 
@@ -417,10 +436,9 @@ def _link(row: Row) -> ChainLink:
     return ChainLink(number=row["number"], hash=row["hash"], entry=entry)
 
 
-# Secrets, sealed, and templates.
+# Secrets, sealed.
 
 SECRET_COLUMNS = "name, key_id, version, created_at, updated_at, author"
-TEMPLATE_COLUMNS = "name, definition, version, created_at, updated_at, author"
 
 
 SET_SECRET: Final = f"""
@@ -487,75 +505,86 @@ async def fetch_secrets(
     return {row["name"]: SealedSecret(**row) for row in rows}
 
 
+# Records with versions: templates and alert rules.
+
+RECORD_LIST: Final = ", ".join(RECORD_COLUMNS)
+ONE_RECORD: Final = f"""
+    SELECT {RECORD_LIST} FROM daybell.{{table}} WHERE tenant = $1 AND name = $2
+    """
+COUNT_RECORDS: Final = "SELECT count(*) FROM daybell.{table} WHERE tenant = $1"
 # The update that changes nothing locks the row, whichever transaction created it.
-TAKE_TEMPLATE: Final = f"""
-    INSERT INTO daybell.template AS t (tenant, name, version, author, definition)
+TAKE_RECORD: Final = f"""
+    INSERT INTO daybell.{{table}} AS t (tenant, name, version, author, definition)
     VALUES ($1, $2, 0, '', '')
     ON CONFLICT (tenant, name) DO UPDATE SET name = t.name
-    RETURNING {TEMPLATE_COLUMNS}
+    RETURNING {RECORD_LIST}
     """
-SET_TEMPLATE: Final = f"""
-    UPDATE daybell.template
+PUT_RECORD: Final = f"""
+    UPDATE daybell.{{table}}
        SET version = $3, author = $4, definition = $5, updated_at = daybell.now()
-     WHERE tenant = $1 AND name = $2 RETURNING {TEMPLATE_COLUMNS}
+     WHERE tenant = $1 AND name = $2 RETURNING {RECORD_LIST}
     """
 
 
-async def set_template(
+async def put_record(
     pg: StoreContext,
     tenant: str,
-    template: NewTemplate,
+    kind: RecordKind[NewT, StoredT],
+    new: NewT,
     *,
     author: str = "",
     expect: int | None = None,
-) -> Template:
-    text = checks.check_template(template, author)
-    name = template.name
+) -> StoredT:
+    text, name, table = checks.check_record(kind, new, author), new.name, kind.table
     async with pg.db.transaction() as link:
         owner = await pg.names.tenant(link, tenant)
-        row = await link.fetchrow(TAKE_TEMPLATE, owner, name)
-        assert row is not None, "it was there, or is now"
+        row: Row = await link.fetchrow(TAKE_RECORD.format(table=table), owner, name)
         at = row["version"]
         kept = row["definition"] if at else None
-        version = next_version(name, at=at, kept=kept, text=text, expect=expect, what="template")
+        version = kind.next_version(name, at=at, kept=kept, text=text, expect=expect)
         if version == at:
             pg.db.skip_entry()
         else:
-            row = await link.fetchrow(SET_TEMPLATE, owner, name, version, author, text)
-    return _template(tenant, row)
+            if not at:  # the row that was taken counts
+                kind.check_count(await link.fetchval(COUNT_RECORDS.format(table=table), owner) - 1)
+            put = PUT_RECORD.format(table=table)
+            row = await link.fetchrow(put, owner, name, version, author, text)
+    return kind.stored(tenant, *row)
 
 
-ONE_TEMPLATE: Final = f"""
-    SELECT {TEMPLATE_COLUMNS} FROM daybell.template WHERE tenant = $1 AND name = $2
-    """
-
-
-async def get_template(pg: StoreContext, tenant: str, name: str) -> Template:
-    check_name(name, what="template")
+async def get_record(
+    pg: StoreContext, tenant: str, kind: RecordKind[Any, StoredT], name: str
+) -> StoredT:
+    check_name(name, what=kind.what)
     async with pg.db.link() as link:
         owner = await pg.names.tenant(link, tenant)
-        row = await link.fetchrow(ONE_TEMPLATE, owner, name)
+        row: Row = await link.fetchrow(ONE_RECORD.format(table=kind.table), owner, name)
     if row is None:
-        raise TemplateNotFound(f"no template named {shown(name)}")
-    return _template(tenant, row)
+        raise kind.missing(name)
+    return kind.stored(tenant, *row)
 
 
-LIST_TEMPLATES: Final = within_page(
-    f"""SELECT {TEMPLATE_COLUMNS} FROM daybell.template
+LIST_RECORDS: Final = within_page(
+    f"""SELECT {RECORD_LIST} FROM daybell.{{table}}
          WHERE tenant = $1 AND name > $2 ORDER BY name LIMIT $3""",
     "octet_length(definition)",
     "name",
 )
 
 
-async def list_templates(
-    pg: StoreContext, tenant: str, *, limit: int = 100, cursor: str | None = None
-) -> Page[Template]:
+async def list_records(
+    pg: StoreContext,
+    tenant: str,
+    kind: RecordKind[Any, StoredT],
+    *,
+    limit: int = 100,
+    cursor: str | None = None,
+) -> Page[StoredT]:
     checks.check_limit(limit)
     after = checks.check_name_cursor(cursor)
     async with pg.db.link() as link:
         owner = await pg.names.tenant(link, tenant)
-        rows = await link.fetch(LIST_TEMPLATES, owner, after, limit + 1)
+        rows = await link.fetch(LIST_RECORDS.format(table=kind.table), owner, after, limit + 1)
     page = cut_page(
         rows,
         limit,
@@ -563,150 +592,50 @@ async def list_templates(
         cursor=lambda row: row["name"],
     )
     return Page(
-        items=tuple(_template(tenant, row) for row in page.items), next_cursor=page.next_cursor
+        items=tuple(
+            kind.stored(tenant, *(row[column] for column in RECORD_COLUMNS)) for row in page.items
+        ),
+        next_cursor=page.next_cursor,
     )
 
 
-DELETE_TEMPLATE: Final = """
-    DELETE FROM daybell.template
+DELETE_RECORD: Final = """
+    DELETE FROM daybell.{table}
      WHERE tenant = $1 AND name = $2 AND version = coalesce($3, version) RETURNING version
     """
 
 
-async def delete_template(
-    pg: StoreContext, tenant: str, name: str, *, expect: int | None = None
-) -> None:
-    check_name(name, what="template")
-    async with pg.db.transaction() as link:
-        owner = await pg.names.tenant(link, tenant)
-        if await link.fetchval(DELETE_TEMPLATE, owner, name, expect) is not None:
-            return
-        row = await link.fetchrow(ONE_TEMPLATE, owner, name)
-        if row is None or expect is None:
-            raise TemplateNotFound(f"no template named {shown(name)}")
-        raise version_conflict(name, at=row["version"], expect=expect, what="template")
-
-
-def _template(tenant: str, row: Row) -> Template:
-    return Template(
-        tenant=tenant,
-        template=NewTemplate.from_json(row["name"], row["definition"]),
-        version=row["version"],
-        created_at=row["created_at"],
-        updated_at=row["updated_at"],
-        author=row["author"],
-    )
-
-
-# Alerts: rules and incidents.
-
-RULES: Final = """
-    SELECT t.name AS tenant, r.name, r.definition, r.version, r.created_at, r.updated_at, r.author
-      FROM daybell.alert_rule r JOIN daybell.tenant t ON t.key = r.tenant"""
-ONE_RULE: Final = f"{RULES} WHERE r.tenant = $1 AND r.name = $2"
-COUNT_RULES: Final = "SELECT count(*) FROM daybell.alert_rule WHERE tenant = $1"
-# As with templates: the update locks the row, whichever transaction created it.
-TAKE_RULE: Final = """
-    INSERT INTO daybell.alert_rule AS r (tenant, name, version, author, definition)
-    VALUES ($1, $2, 0, '', '')
-    ON CONFLICT (tenant, name) DO UPDATE SET name = r.name RETURNING version, definition
-    """
-SET_RULE: Final = """
-    UPDATE daybell.alert_rule
-       SET version = $3, author = $4, definition = $5, updated_at = daybell.now()
-     WHERE tenant = $1 AND name = $2
-    """
-
-
-async def set_alert_rule(
+async def delete_record(
     pg: StoreContext,
     tenant: str,
-    rule: AlertRule,
+    kind: RecordKind[Any, Any],
+    name: str,
     *,
-    author: str = "",
     expect: int | None = None,
-) -> StoredRule:
-    text, name = rule.to_json(), rule.name
-    async with pg.db.transaction() as link:
-        owner = await pg.names.tenant(link, tenant)
-        taken = await link.fetchrow(TAKE_RULE, owner, name)
-        assert taken is not None, "it was there, or is now"
-        at = taken["version"]
-        kept = taken["definition"] if at else None
-        version = next_version(name, at=at, kept=kept, text=text, expect=expect, what="alert rule")
-        if version == at:
-            pg.db.skip_entry()
-        else:
-            if not at:
-                checks.check_room_for_rule(await link.fetchval(COUNT_RULES, owner) - 1)
-            await link.execute(SET_RULE, owner, name, version, author, text)
-        row = await link.fetchrow(ONE_RULE, owner, name)
-    return _rule(row)
-
-
-async def get_alert_rule(pg: StoreContext, tenant: str, name: str) -> StoredRule:
-    async with pg.db.link() as link:
-        row = await link.fetchrow(ONE_RULE, await pg.names.tenant(link, tenant), name)
-    if row is None:
-        raise AlertNotFound(f"no alert rule named {shown(name)}")
-    return _rule(row)
-
-
-async def list_alert_rules(
-    pg: StoreContext, tenant: str, *, limit: int = 100, cursor: str | None = None
-) -> Page[StoredRule]:
-    checks.check_limit(limit)
-    after = checks.check_name_cursor(cursor)
-    async with pg.db.link() as link:
-        owner = await pg.names.tenant(link, tenant)
-        rows = await link.fetch(
-            f"{RULES} WHERE r.tenant = $1 AND r.name > $2 ORDER BY r.name LIMIT $3",
-            owner,
-            after,
-            limit + 1,
-        )
-    return cut_page(
-        map(_rule, rows),
-        limit,
-        size=lambda one: bytes_of(one.rule.to_json()),
-        cursor=lambda one: one.name,
-    )
-
-
-DELETE_RULE: Final = """
-    DELETE FROM daybell.alert_rule
-     WHERE tenant = $1 AND name = $2 AND version = coalesce($3, version) RETURNING version
-    """
-
-
-async def delete_alert_rule(
-    pg: StoreContext, tenant: str, name: str, *, expect: int | None = None
 ) -> None:
+    check_name(name, what=kind.what)
+    table = kind.table
     async with pg.db.transaction() as link:
         owner = await pg.names.tenant(link, tenant)
-        if await link.fetchval(DELETE_RULE, owner, name, expect) is not None:
+        if await link.fetchval(DELETE_RECORD.format(table=table), owner, name, expect) is not None:
             return
-        row = await link.fetchrow(ONE_RULE, owner, name)
+        row: Row = await link.fetchrow(ONE_RECORD.format(table=table), owner, name)
         if row is None or expect is None:
-            raise AlertNotFound(f"no alert rule named {shown(name)}")
-        raise version_conflict(name, at=row["version"], expect=expect, what="alert rule")
+            raise kind.missing(name)
+        raise kind.conflict(name, at=row["version"], expect=expect)
 
 
-def _rule(row: Row) -> StoredRule:
-    return StoredRule(
-        tenant=row["tenant"],
-        rule=AlertRule.from_json(row["definition"]),
-        version=row["version"],
-        created_at=row["created_at"],
-        updated_at=row["updated_at"],
-        author=row["author"],
-    )
-
+# Incidents.
 
 INCIDENTS: Final = """
     SELECT i.id, t.name AS tenant, i.rule, i.subject, i.detail, i.mark, i.version, i.opened_at,
            i.notified_at, i.closed_at, i.acknowledged_at, i.acknowledged_by
       FROM daybell.incident i JOIN daybell.tenant t ON t.key = i.tenant"""
+ALL_RULES: Final = f"""
+    SELECT t.name AS tenant, r.{", r.".join(RECORD_COLUMNS)}
+      FROM daybell.alert_rule r JOIN daybell.tenant t ON t.key = r.tenant
+     ORDER BY r.tenant, r.name
+    """
 NOTIFYING_JOBS: Final = """
     SELECT t.name AS tenant, j.id, j.name, j.version AS current, v.version, v.definition, v.author,
            v.created_at, j.paused_at, j.pause_note
@@ -720,12 +649,12 @@ NOTIFYING_JOBS: Final = """
 async def alert_work(pg: StoreContext) -> AlertWork:
     async with pg.db.transaction(SNAPSHOT) as link:
         now = await link.fetchval("SELECT daybell.now()")
-        rules = await link.fetch(f"{RULES} ORDER BY r.tenant, r.name")
+        rules = await link.fetch(ALL_RULES)
         jobs = await link.fetch(NOTIFYING_JOBS)
         incidents = await link.fetch(f"{INCIDENTS} WHERE i.closed_at IS NULL LIMIT $1", OPEN_MAX)
     return AlertWork(
         now=now,
-        rules=tuple(map(_rule, rules)),
+        rules=tuple(ALERT_RULES.stored(*row) for row in rules),
         jobs=tuple(read_job(row, row["tenant"]) for row in jobs),
         incidents=tuple(Incident(**row) for row in incidents),
     )
@@ -782,6 +711,15 @@ MOVE_INCIDENT: Final = """
       FROM daybell.now() t(now)
      WHERE tenant = $1 AND id = $2 AND version = $3 AND closed_at IS NULL RETURNING 1
     """
+BEAT: Final = """
+    INSERT INTO daybell.incident AS i (tenant, id, is_event, opened_at, notified_at, closed_at,
+                                       rule, subject, mark, detail)
+    SELECT $1, $2, true, now, now, now, $3, $4, '', '' FROM daybell.now() t(now)
+        ON CONFLICT (tenant, rule, subject, mark) WHERE is_event DO UPDATE
+       SET version = i.version + 1, notified_at = excluded.notified_at,
+           closed_at = excluded.closed_at
+     WHERE i.notified_at < $5 RETURNING 1
+    """
 FORGET_INCIDENTS: Final = """
     DELETE FROM daybell.incident WHERE (tenant, id) IN (
       SELECT tenant, id FROM daybell.incident WHERE closed_at < daybell.now() - $1::float8
@@ -790,17 +728,20 @@ FORGET_INCIDENTS: Final = """
 
 
 async def move_incident(pg: StoreContext, tenant: str, move: IncidentMove) -> bool:
-    if move.job is not None and move.message is not None:
-        return await launch_if(
-            pg, tenant, lambda tx, owner: _move(tx, owner, move), move.job, move.message
+    if move.messages:
+        made = await launch_if(
+            pg, tenant, lambda tx, owner: _move(tx, owner, move), move.jobs, move.messages
         )
+        return made is not None
     async with pg.transaction() as tx:
         return await _move(tx, await pg.names.tenant(tx, tenant), move)
 
 
 async def _move(tx: Tx, owner: int, move: IncidentMove) -> bool:
     """Make a move in a transaction, without its message."""
-    is_told = move.message is not None
+    is_told = bool(move.messages)
+    if move.kind is MoveKind.BEAT:
+        return bool(await tx.fetchval(BEAT, owner, move.id, move.rule, move.subject, move.read_at))
     if move.kind in (MoveKind.OPEN, MoveKind.RECORD):
         is_event = move.kind is MoveKind.RECORD
         about = (move.rule, move.subject, move.mark, move.detail, move.read_at)
@@ -808,3 +749,52 @@ async def _move(tx: Tx, owner: int, move: IncidentMove) -> bool:
         return bool(await tx.fetchval(OPEN_INCIDENT, owner, move.id, is_event, is_told, *about))
     news = (move.mark, move.detail, is_told, str(move.kind), move.by)
     return bool(await tx.fetchval(MOVE_INCIDENT, owner, move.id, move.version, *news))
+
+
+# Outgoing events.
+
+EVENTS: Final = """
+    SELECT o.number, t.name AS tenant, o.type, o.at, o.job, o.queue, o.execution, o.attempt, o.data
+      FROM daybell.outbox o JOIN daybell.tenant t ON t.key = o.tenant ORDER BY o.number LIMIT $1
+    """
+ALL_SUBSCRIPTIONS: Final = ALL_RULES.replace("alert_rule", "subscription")
+
+
+async def outbox_work(pg: StoreContext) -> OutboxWork:
+    async with pg.db.link() as link:
+        rows = await link.fetch(EVENTS, OUTBOX_BATCH_MAX)
+        if not rows:
+            return OutboxWork()
+        subscriptions = await link.fetch(ALL_SUBSCRIPTIONS)
+    return OutboxWork(
+        events=tuple(OutgoingEvent(**row) for row in rows),
+        subscriptions=tuple(SUBSCRIPTIONS.stored(*row) for row in subscriptions),
+    )
+
+
+# In the order of the numbers, so that two processes that take the same events wait for each other.
+TAKE_OUT: Final = """
+    WITH o AS MATERIALIZED (
+      SELECT number FROM daybell.outbox WHERE tenant + 0 = $1 AND number = ANY($2::bigint[])
+       ORDER BY number FOR UPDATE)
+    DELETE FROM daybell.outbox WHERE number = ANY(ARRAY(SELECT number FROM o)) RETURNING 1
+    """
+LAST_WAITING: Final = """
+    SELECT gate, max(run_at) FROM daybell.parked
+     WHERE tenant = $1 AND gate = ANY($2::text[]) GROUP BY gate
+    """
+
+
+async def dispatch(pg: StoreContext, wanted: Dispatch) -> bool:
+    async def take(tx: Tx, owner: int) -> bool:
+        taken = await tx.fetch(TAKE_OUT, owner, list(wanted.numbers))
+        return len(taken) == len(wanted.numbers)
+
+    # A dispatch of earlier events is committed by now, or these ones are refused.
+    async with pg.db.link() as link:
+        owner = await pg.names.tenant(link, wanted.tenant)
+        gates = [one.gate for one in wanted.executions if one.gate is not None]
+        last = dict(await link.fetch(LAST_WAITING, owner, gates))
+    deliveries = place_behind(wanted.executions, last)
+    made = await launch_if(pg, wanted.tenant, take, wanted.jobs, deliveries, is_refused=False)
+    return made is not None

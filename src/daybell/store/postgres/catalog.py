@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -12,18 +11,20 @@ from daybell.core.checks import (
     check_definition,
     check_job_filter,
     check_limit,
+    check_names,
     check_version,
 )
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.job import Job, JobDefinition, NewJob, version_conflict
 from daybell.core.limits import check_name
-from daybell.core.options import fold_case
+from daybell.core.options import fold_case, words_of_label
 from daybell.core.schedule import Overlap, gate_of
 from daybell.core.views import ALL_JOBS, JobFilter, Page, bytes_of, cut_page
 from daybell.errors import JobNotFound, Unavailable, shown
 from daybell.store.postgres.connection import Row
 from daybell.store.postgres.context import ALL_TENANTS, SCHEDULES, StoreContext, Tx
 from daybell.store.postgres.enqueue import STALE_TRIES, enqueue_on, notify_enqueued
+from daybell.store.postgres.flow.limits import declare_limits
 from daybell.store.postgres.gates import MAKE_JOB_GATES, charge, charge_jobs, count_new_jobs
 from daybell.store.postgres.names import JobKey, Outdated, Specs, within_page
 from daybell.store.postgres.schedules import write_schedules
@@ -90,40 +91,39 @@ async def define_jobs(pg: StoreContext, tenant: str, jobs: Sequence[NewJob]) -> 
 async def launch(
     pg: StoreContext, tenant: str, job: NewJob, execution: NewExecution
 ) -> tuple[Job, Enqueued]:
-    check_batch([execution])
-    text = check_definition(job.definition)
+    made = await launch_if(pg, tenant, None, [job], [execution])
+    assert made is not None, "there is no guard"
+    return made[0][0], made[1][0]
 
-    async def work() -> tuple[Job, Enqueued]:
-        for _ in range(STALE_TRIES):
-            with suppress(Outdated):
-                return await _launch(pg, tenant, job, text, execution)
-        raise Unavailable("this job changes faster than it can be enqueued; try again")
 
-    return await pg.db.settled(work)
+Guard = Callable[[Tx, int], Awaitable[bool]]
 
 
 async def launch_if(
     pg: StoreContext,
     tenant: str,
-    guard: Callable[[Tx, int], Awaitable[bool]],
-    job: NewJob,
-    execution: NewExecution,
-) -> bool:
-    """Launch in the transaction of `guard`, which receives it with the key of the tenant. If
-    `guard` returns False, return False and write nothing.
+    guard: Guard | None,
+    jobs: Sequence[NewJob],
+    executions: Sequence[NewExecution],
+    *,
+    is_refused: bool = True,
+) -> tuple[list[Job], list[Enqueued]] | None:
+    """Define different jobs and enqueue executions of them, in the transaction of `guard`, which
+    receives it with the key of the tenant. If `guard` returns False, return None and write nothing.
+    Without `is_refused`, quotas are not checked.
     """
-    check_batch([execution])
-    text = check_definition(job.definition)
+    if executions:
+        check_batch(executions)
+    texts = [check_definition(job.definition) for job in jobs]
 
-    async def work() -> bool:
+    async def work() -> tuple[list[Job], list[Enqueued]] | None:
         for _ in range(STALE_TRIES):
             try:
-                await _launch(pg, tenant, job, text, execution, guard=guard)
+                return await _launch(pg, tenant, guard, jobs, texts, executions, is_refused)
             except Outdated:
                 continue
             except _Refused:
-                return False
-            return True
+                return None
         raise Unavailable("this job changes faster than it can be enqueued; try again")
 
     return await pg.db.settled(work)
@@ -136,35 +136,49 @@ class _Refused(Exception):
 async def _launch(
     pg: StoreContext,
     tenant: str,
-    job: NewJob,
-    text: str,
-    execution: NewExecution,
-    *,
-    guard: Callable[[Tx, int], Awaitable[bool]] | None = None,
-) -> tuple[Job, Enqueued]:
-    name, needs = job.definition.name, job.definition.needs
-    queues = [execution.queue or job.definition.queue, job.definition.queue]
+    guard: Guard | None,
+    jobs: Sequence[NewJob],
+    texts: Sequence[str],
+    executions: Sequence[NewExecution],
+    is_refused: bool,
+) -> tuple[list[Job], list[Enqueued]]:
+    definitions = {job.definition.name: job.definition for job in jobs}
+    wanted = {(e.job, e.queue): definitions[e.job] for e in executions}
     # Create the lanes first, and keep them if the rest fails: see `Names.lanes`.
-    key, lanes = await pg.names.lanes(tenant, queues, [needs])
+    lanes = {(d.queue, d.lane_needs) for d in definitions.values()}
+    lanes |= {(queue or d.queue, d.lane_needs) for (_, queue), d in wanted.items()}
+    key = await pg.names.prepare_lanes(tenant, lanes)
     try:
         async with pg.transaction() as tx:
             if guard is not None and not await guard(tx, key):
                 raise _Refused
-            new = await count_new_jobs(tx, key, {name})
-            (made,) = await _define(tx, key, tenant, [job], [text])
-            found = await pg.names.current_jobs(tx, key, {name}, fresh=True)
-            spec = JobKey(key, found[name], lanes[0])
-            specs = Specs(key, True, {(name, execution.queue): spec})
-            (answer,) = await enqueue_on(tx, specs, [execution], repeat=True)
-            await charge_jobs(tx, key, new)
-            if (await pg.names.quotas(tx, key)).limits_enqueues:
-                await charge(tx, key, len(specs.made))
+            new = await count_new_jobs(tx, key, set(definitions))
+            made = await _define(tx, key, tenant, jobs, texts) if jobs else []
+            specs = await _specs(tx, key, wanted)
+            answers = await enqueue_on(tx, specs, executions, repeat=True) if executions else []
+            if is_refused:
+                await charge_jobs(tx, key, new)
+                if (await pg.names.quotas(tx, key)).limits_enqueues:
+                    await charge(tx, key, len(specs.made))
     finally:
-        pg.names.forget_job(key, name)  # it was read before it was committed
+        for name in definitions:
+            pg.names.forget_job(key, name)  # it was read before it was committed
     await notify_enqueued(pg, tx.after, specs)
-    if job.schedules:
+    if any(job.schedules for job in jobs):
         pg.notifier.touch(ALL_TENANTS, [SCHEDULES])
-    return made.job, answer
+    return [one.job for one in made], answers
+
+
+async def _specs(tx: Tx, key: int, wanted: Mapping[tuple[str, str | None], JobDefinition]) -> Specs:
+    """Return the jobs and lanes of executions, as this transaction has defined them."""
+    found: dict[tuple[str, str | None], JobKey] = {}
+    if wanted:
+        current = await tx.pg.names.current_jobs(tx, key, {job for job, _ in wanted}, fresh=True)
+        for (job, queue), definition in wanted.items():
+            lane = tx.pg.names.known_lane(key, (queue or definition.queue, definition.lane_needs))
+            assert lane is not None, "it was prepared"
+            found[job, queue] = JobKey(key, current[job], lane)
+    return Specs(key, True, found)
 
 
 # Of each definition: the current version of its job, if there is one, and whether the job has
@@ -231,7 +245,7 @@ async def _standing(tx: Tx, tenant: str, jobs: Sequence[NewJob], texts: Sequence
         [job.definition.name for job in jobs],
         list(texts),
         [job.definition.queue for job in jobs],
-        [job.definition.needs for job in jobs],
+        [job.definition.lane_needs for job in jobs],
     )
 
 
@@ -241,7 +255,7 @@ async def _define(
     """Store definitions of different jobs, in as many statements as it takes for one."""
     names = [job.definition.name for job in jobs]
     queues = [job.definition.queue for job in jobs]
-    needs = [job.definition.needs for job in jobs]
+    needs = [job.definition.lane_needs for job in jobs]
     rows = await tx.fetch(TAKE, key, [job.id for job in jobs], names, queues, needs)
     taken = {row["name"]: row for row in rows}
     for job in jobs:
@@ -273,6 +287,7 @@ async def _define(
     ]
     if gates:
         await tx.execute(MAKE_JOB_GATES, key, gates)
+    await declare_limits(tx, key, [one.job.definition for one in made.values()])
     return [made[name] for name in names]
 
 
@@ -294,7 +309,7 @@ async def _adopt(
         [text for _, text, _ in changed],
         [job.author for job, _, _ in changed],
         [definition.queue for definition in definitions],
-        [definition.needs for definition in definitions],
+        [definition.lane_needs for definition in definitions],
         [definition.user_id for definition in definitions],
         [definition.words for definition in definitions],
         [back is None for _, _, back in changed],
@@ -332,6 +347,20 @@ async def get_job(pg: StoreContext, tenant: str, name: str, *, version: int | No
     return read_job(row, tenant)
 
 
+GET_MANY: Final = f"""
+    SELECT x.* FROM unnest($2::text[]) u(name), LATERAL ({COLUMNS}
+     WHERE j.tenant = $1 AND j.name = u.name AND v.version = j.version AND j.deleted_at IS NULL
+    OFFSET 0) x
+    """
+
+
+async def get_jobs(pg: StoreContext, tenant: str, names: Sequence[str]) -> dict[str, Job]:
+    check_names(names)
+    async with pg.db.link() as link:
+        rows = await link.fetch(GET_MANY, await pg.names.tenant(link, tenant), list(names))
+    return {row["name"]: read_job(row, tenant) for row in rows}
+
+
 FIND: Final = f"""{COLUMNS}
      WHERE j.id = $2 AND j.tenant = $1 AND v.version = j.version
        AND ($3 OR j.deleted_at IS NULL)
@@ -360,6 +389,7 @@ async def list_jobs(
     conditions = [
         ("starts_with(j.name, {})", where.prefix or None),
         ("strpos(j.words, {}) > 0", None if where.text is None else fold_case(where.text)),
+        ("strpos(j.words, {}) > 0", words_of_label(where.label)),
         ("j.user_id = {}", where.user_id),
         ("j.queue = {}", where.queue),
         (FITS_QUEUES, where.queues or None),

@@ -558,6 +558,7 @@ class Database:
         self.url = url
         self.pool_size = pool_size
         self.lease = lease
+        self.connections_made = 0
         self._paces = {pace: timeouts_for(lease, pace) for pace in Pace}
         self.timeouts = self._paces[Pace.SHORT]
         self._pools: dict[Pace, Pool] = {}
@@ -1033,6 +1034,7 @@ class Database:
         """
         is_checked = self._is_probed and not self.is_pooled
         link = await connect(url, lineage=self.lineage if is_checked else None, **options)
+        self.connections_made += 1
         if (encoding := link.get_settings().server_encoding) != "UTF8":
             link.terminate()
             raise UsageError(
@@ -1155,6 +1157,11 @@ def translate_errors() -> Generator[None]:
         raise Unavailable(f"others were in the way, try again: {_said(error)}") from error
     except UNSTORABLE as error:
         raise UsageError(f"PostgreSQL cannot keep this: {_said(error)}") from error
+    except ConnectionRefusedError as error:
+        raise Unavailable(
+            f"PostgreSQL cannot be reached: {_said(error)}; is it running there, and is"
+            " DAYBELL_DATABASE_URL right?"
+        ) from error
     except _AWAY as error:
         raise Unavailable(f"PostgreSQL cannot be reached or is busy: {_said(error)}") from error
     except asyncpg.PostgresError as error:

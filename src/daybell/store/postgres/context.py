@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Final, cast
 from uuid import UUID
 
+from daybell.core.flow import Policy
 from daybell.core.units import Instant, Seconds
 from daybell.core.views import KeepPolicies
 from daybell.errors import DaybellError, UsageError
@@ -266,19 +267,21 @@ def _lane_key(row: Row) -> tuple[int, int]:
 class AfterCommit:
     """Work that a transaction leaves for the time after its commit."""
 
-    __slots__ = ("claimable", "continue_runs", "is_rearmed", "stop_runs")
+    __slots__ = ("claimable", "continue_runs", "fill_cache", "is_rearmed", "stop_runs")
 
     def __init__(self) -> None:
         self.claimable: set[tuple[int, str]] = set()  # tenant, queue: to be notified
         self.stop_runs: dict[tuple[int, UUID], None] = {}  # cancelled by the transaction
         self.continue_runs: dict[tuple[int, UUID], None] = {}  # with more to do
         self.is_rearmed = False  # a schedule has a new time
+        self.fill_cache: dict[UUID, Any] = {}  # see `flow.cache`
 
     def add(self, other: AfterCommit) -> None:
         """Add the work of a transaction that was committed."""
         self.claimable |= other.claimable
         self.stop_runs |= other.stop_runs
         self.continue_runs |= other.continue_runs
+        self.fill_cache |= other.fill_cache
         self.is_rearmed |= other.is_rearmed
 
 
@@ -394,6 +397,18 @@ class HistoryWalk:
         self.page = 0  # of the day that is being judged
 
 
+class FlowState:
+    """Limits, as far as this process knows them. All of it only saves time: a slot is released, and
+    an execution admitted, without it, some seconds later.
+    """
+
+    def __init__(self) -> None:
+        self.policies: dict[tuple[int, int], Policy] = {}  # by job and version
+        self.held: dict[UUID, int] = {}  # claimed executions with limits, and their attempts
+        self.over: set[UUID] = set()  # those that have ended since
+        self.checked_at: dict[int, Instant] = {}  # the last repair, by tenant
+
+
 # Transactions that one fold of the statistics counts at first (`stats`).
 FOLD_WINDOW_START: Final = 4096
 
@@ -405,6 +420,7 @@ class StoreContext:
         "bounds",
         "db",
         "done_leases",
+        "flow",
         "fold_window",
         "history_walk",
         "limited_tenants",
@@ -432,6 +448,7 @@ class StoreContext:
         # lease at zero is over, and its row goes with the next statement that writes leases. Only
         # moves that were made just now count, so a repetition never ends a lease too early; one
         # that is never seen to end is found by the worker's next renewal.
+        self.flow = FlowState()
         self.open_leases: dict[tuple[UUID, UUID], int] = {}
         self.done_leases: list[UUID] = []
         self.task_pools: dict[UUID, Any] = {}  # by worker; its sessions have its name

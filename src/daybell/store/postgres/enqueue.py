@@ -16,6 +16,7 @@ import msgspec
 from daybell.core import checks
 from daybell.core.access import NewAuditEntry
 from daybell.core.checks import overlap_error
+from daybell.core.collapse import SINGLETON
 from daybell.core.execution import Enqueued, NewExecution, State
 from daybell.core.schedule import (
     DEPENDENCIES,
@@ -28,8 +29,10 @@ from daybell.core.schedule import (
 from daybell.core.units import Instant
 from daybell.errors import DuplicateKey, ExecutionInTheWay, Unavailable, UsageError
 from daybell.store.codec import STATE_CODES
+from daybell.store.postgres.collapse import cancel_others, collapse
 from daybell.store.postgres.connection import Row, entry_columns, record_entries
-from daybell.store.postgres.context import WORKERS, AfterCommit, StoreContext, Tx
+from daybell.store.postgres.context import AfterCommit, StoreContext, Tx
+from daybell.store.postgres.flow.shares import hold_leaves, open_leaves
 from daybell.store.postgres.gates import (
     GateRoom,
     admit_gates,
@@ -42,10 +45,8 @@ from daybell.store.postgres.gates import (
 from daybell.store.postgres.names import IN_HISTORY, JobKey, Outdated, Repeated, Specs
 from daybell.store.postgres.progress import (
     after_commit,
-    end_pending,
     fetch_ids,
     notify_after_commit,
-    request_cancel,
 )
 from daybell.store.timeouts import Pace, pace_of
 
@@ -85,13 +86,29 @@ async def _pass_requests(
     is answered first, so that it never blocks itself. Raises ExecutionInTheWay.
     """
     passing = _approach(specs, executions)
-    if passing.gates:
-        gates = set(passing.gates.values())
+    gates = set(passing.gates.values())
+    if gates:
         await lock_gates(tx, specs.tenant, gates)
+    if any(specs.of(e).collapses(e) for e in executions):
+        await _collapse(tx, specs, passing, repeat=repeat)
+    if gates:
         passing.rooms = await read_gate_rooms(tx, specs.tenant, gates)
         passing.answer(await _known(tx, specs, passing.at_job_gate, repeat=repeat))
         await _decide_entries(tx, specs, passing)
     return passing
+
+
+async def _collapse(tx: Tx, specs: Specs, passing: GateAnswers, *, repeat: bool) -> None:
+    """Decide about requests whose job has a rule for those of a key: see `core.collapse`."""
+    if repeat:
+        keyed = [e for e in passing.executions if specs.of(e).collapses(e)]
+        passing.answer(await _known(tx, specs, keyed, repeat=True))
+    found = await collapse(tx, specs, passing.executions, repeat=repeat)
+    if found.cancelled:
+        await _end_at_once(tx, specs, found.cancelled, State.CANCELLED, SINGLETON)
+        found.answers |= {e.id: Enqueued(e.id) for e in found.cancelled}
+    passing.answers |= found.answers
+    passing.executions = found.executions
 
 
 async def _pass_ticks(tx: Tx, specs: Specs, executions: Sequence[NewExecution]) -> GateAnswers:
@@ -132,7 +149,7 @@ async def _decide_entries(tx: Tx, specs: Specs, passing: GateAnswers) -> None:
         if execution.unique_key is not None:
             taken.add(key)
     if skipped:
-        await _skip(tx, specs, skipped)
+        await _end_at_once(tx, specs, skipped, State.SKIPPED, OVERLAP)
         passing.answer({e.id: Enqueued(e.id, skipped=True) for e in skipped})
 
 
@@ -261,12 +278,7 @@ async def _replace(
         raise Outdated
     await _check_unfinished(tx, specs, execution)
     rows = await tx.fetch(AT_GATE, specs.of(execution).job.key, gate)
-    others = [row["id"] for row in rows]
-    live, pending = await end_pending(tx, specs.tenant, others, State.CANCELLED)
-    if live - pending:
-        runs = await request_cancel(tx, specs.tenant, live - pending)
-        tx.after.stop_runs |= {(specs.tenant, run): None for run in runs}
-        specs.news.add(WORKERS)
+    await cancel_others(tx, specs, [row["id"] for row in rows])
     return (await read_gate_rooms(tx, specs.tenant, [gate]))[gate]
 
 
@@ -298,12 +310,13 @@ SKIP_NEW: Final = """
     """
 
 
-async def _skip(tx: Tx, specs: Specs, executions: Sequence[NewExecution]) -> None:
+async def _end_at_once(
+    tx: Tx, specs: Specs, executions: Sequence[NewExecution], state: State, reason: str
+) -> None:
     """Record that these executions did not run."""
     rows = [_skipped(execution, specs.of(execution)) for execution in executions]
     columns = [list(column) for column in zip(*rows, strict=True)]
-    state = STATE_CODES[State.SKIPPED]
-    await tx.execute(SKIP_NEW, specs.tenant, *columns, state, OVERLAP)
+    await tx.execute(SKIP_NEW, specs.tenant, *columns, STATE_CODES[state], reason)
 
 
 def _skipped(execution: NewExecution, spec: JobKey) -> tuple[object, ...]:
@@ -417,10 +430,11 @@ async def _enqueue_any(
     """Create executions of any kind, in one transaction."""
     for _ in range(STALE_TRIES):
         try:
+            await open_leaves(pg, specs, executions)
             async with pg.transaction() as tx:
                 answers = await enqueue_on(tx, specs, executions, repeat=repeat)
                 skipped = {answer.id for answer in answers if answer.skipped}
-                if not specs.made and not skipped:
+                if not (specs.made or specs.moved or skipped):
                     pg.db.skip_entry()  # gates were locked, perhaps, and nothing else
                 if repeat and (marked := specs.made | skipped):
                     await tx.execute(MARK_REPEATED, specs.tenant, list(marked))
@@ -512,7 +526,7 @@ async def _enqueue_alike(
     spec = specs.of(first)
     if spec.job.expires is not None or not all(_is_like(e, first) for e in executions):
         return False
-    if spec.rule(first) is not Overlap.ALLOW:
+    if spec.rule(first) is not Overlap.ALLOW or spec.collapses(first) or spec.job.is_shared:
         return False
     values = (
         spec.tenant,
@@ -535,6 +549,25 @@ async def _enqueue_alike(
     return True
 
 
+INSERT_TRACES: Final = """
+    INSERT INTO daybell.trace (created_at, tenant, id, context)
+    SELECT daybell.now(), $1, u.id, u.context FROM unnest($2::uuid[], $3::text[]) u(id, context)
+    ON CONFLICT DO NOTHING
+    """
+READ_TRACES: Final = """
+    SELECT t.id, t.context FROM unnest($2::uuid[]) u(id),
+           LATERAL (SELECT * FROM daybell.trace t WHERE t.tenant = $1 AND t.id = u.id LIMIT 1) t
+    """
+
+
+async def read_traces(pg: StoreContext, tenant: str, ids: Sequence[UUID]) -> dict[UUID, str]:
+    checks.check_limit(len(ids))
+    async with pg.db.link() as link:
+        key = await pg.names.tenant(link, tenant)
+        rows = await link.fetch(READ_TRACES, key, list(ids))
+    return {row["id"]: row["context"] for row in rows}
+
+
 async def enqueue_on(
     tx: Tx,
     specs: Specs,
@@ -551,6 +584,7 @@ async def enqueue_on(
     raises Repeated or a unique violation.
     """
     answers: dict[UUID, Enqueued] = {}
+    await hold_leaves(tx, specs, executions)
     for some in _in_turns(specs, executions):
         if are_locked:
             passing = await _pass_ticks(tx, specs, some)
@@ -566,6 +600,11 @@ async def enqueue_on(
             answers |= await read_existing(tx, specs, missing)
             if any(execution.id not in answers for execution in missing):
                 raise Outdated
+    traced = [execution for execution in executions if execution.trace is not None]
+    if traced:
+        await tx.execute(
+            INSERT_TRACES, specs.tenant, [one.id for one in traced], [one.trace for one in traced]
+        )
     return [answers[execution.id] for execution in executions]
 
 
@@ -613,7 +652,7 @@ async def _insert(tx: Tx, specs: Specs, passing: GateAnswers, statement: str) ->
     executions = passing.executions
     if not executions:
         return []
-    rows = [_insert_row(e, specs.of(e), passing.entries.get(e.id)) for e in executions]
+    rows = [_insert_row(e, specs, passing.entries.get(e.id)) for e in executions]
     # Unused columns are not sent: `unnest` fills a missing list with NULLs.
     columns = [None if _is_unused(column) else column for column in zip(*rows, strict=True)]
     # An execution waits for dependencies with a slot of its gate, if it was admitted there.
@@ -691,10 +730,11 @@ def _is_like(execution: NewExecution, first: NewExecution) -> bool:
 
 
 def _insert_row(
-    execution: NewExecution, spec: JobKey, entry: GateDecision | None
+    execution: NewExecution, specs: Specs, entry: GateDecision | None
 ) -> tuple[object, ...]:
     """Return an execution as INSERT takes it."""
-    e, job = execution, spec.job
+    e, spec = execution, specs.of(execution)
+    job = spec.job
     waits_for = None
     if spec.wait_for_dependencies(e):
         waits_for = DEPENDENCIES
@@ -704,7 +744,7 @@ def _insert_row(
         e.id,
         job.key,
         job.version,
-        spec.lane,
+        specs.lane(e) if waits_for is None else spec.lane,
         job.priority if e.priority is None else e.priority,
         e.args,
         e.delay,
@@ -758,19 +798,23 @@ async def _load(pg: StoreContext, tenant: str, executions: Iterable[NewExecution
     loaded, heads = 0, list[NewExecution]()
     chunk = list(islice(source, COPY_ROWS))
     specs = await resolve(pg, tenant, chunk)
+    await open_leaves(pg, specs, chunk)
     is_limited = (await read_quotas(pg, specs.tenant)).limits_enqueues
     try:
         async with pg.transaction() as tx:
             while chunk:
                 for position, execution in enumerate(chunk, loaded):
                     rule = specs.of(execution).rule(execution)
-                    checks.check_loadable(execution, position, overlap=rule)
+                    rules = specs.of(execution).job.collapse
+                    checks.check_loadable(execution, position, overlap=rule, collapse=rules)
+                await hold_leaves(tx, specs, chunk)
                 await _copy(tx, specs, chunk)
                 loaded += len(chunk)
                 heads.append(chunk[0])
                 chunk = list(islice(source, COPY_ROWS))
                 if not specs.cover(chunk):
                     specs = await resolve(pg, tenant, chunk)
+                await open_leaves(pg, specs, chunk, is_held=True)
             # A load is all or nothing, so the first of each chunk stands for the others.
             if await read_finished(tx, specs, heads):
                 raise DuplicateKey(LOADED_BEFORE)
@@ -799,7 +843,7 @@ async def _copy(tx: Tx, specs: Specs, executions: list[NewExecution]) -> None:
     assert locked is not None
     if locked["current"] != len(jobs):
         raise Unavailable("a job was changed while its executions were loaded; try again")
-    rows = [_load_row(execution, specs.of(execution), locked["now"]) for execution in executions]
+    rows = [_load_row(execution, specs, locked["now"]) for execution in executions]
     await tx.copy_records_to_table(
         "live", schema_name="daybell", columns=LOAD_COLUMNS, records=rows
     )
@@ -811,9 +855,10 @@ async def _copy(tx: Tx, specs: Specs, executions: list[NewExecution]) -> None:
     )
 
 
-def _load_row(execution: NewExecution, spec: JobKey, now: Instant) -> tuple[object, ...]:
+def _load_row(execution: NewExecution, specs: Specs, now: Instant) -> tuple[object, ...]:
     """Return an execution as LOAD_COLUMNS name it."""
-    e, job = execution, spec.job
+    e, spec = execution, specs.of(execution)
+    job = spec.job
     run_at = now
     if e.at is not None:
         run_at = max(now, e.at)
@@ -825,7 +870,7 @@ def _load_row(execution: NewExecution, spec: JobKey, now: Instant) -> tuple[obje
         e.id,
         job.key,
         job.version,
-        spec.lane,
+        specs.lane(e),
         job.priority if e.priority is None else e.priority,
         2 if run_at > now else 1,
         now,

@@ -570,9 +570,9 @@ OF_DELETED: Final = """
               AND g.holders = 0)
      LIMIT $2 FOR SHARE SKIP LOCKED
     """
-OF_BACKFILLS: Final = """
+MADE_AT_NEED: Final = """
     SELECT tenant, key FROM daybell.gate
-     WHERE starts_with(key, 'backfill:') AND holders = 0 LIMIT $1
+     WHERE (starts_with(key, 'backfill:') OR starts_with(key, 'delivery:')) AND holders = 0 LIMIT $1
     """
 OF_SCHEDULES: Final = """
     SELECT g.tenant, g.key FROM daybell.gate g
@@ -605,7 +605,7 @@ async def remove_gates(pg: StoreContext, now: Instant) -> int:
         async with pg.transaction() as tx:
             before = now - DELETED_SECONDS
             found = await tx.fetch(OF_DELETED, before, REMOVED_GATES_MAX)
-            found += await tx.fetch(OF_BACKFILLS, REMOVED_GATES_MAX)
+            found += await tx.fetch(MADE_AT_NEED, REMOVED_GATES_MAX)
             found += await tx.fetch(OF_SCHEDULES, REMOVED_GATES_MAX)
             return await _remove_idle(tx, found) if found else 0
 

@@ -147,8 +147,10 @@ REVIVE: Final = """
       INSERT INTO daybell.live (tenant, job, version, lane, attempt, priority, id, args, unique_key,
              gate, retries, timeout, scheduled_for, expires_at, schedule, parent, checkpoint,
              created_at, run_at, state, error, reason)
-      SELECT tenant, job, version, lane, attempt + 1, priority, id, args, unique_key,
-             gate, retries, timeout, scheduled_for, NULL, schedule, parent, checkpoint, created_at,
+      SELECT tenant, job, version,
+             coalesce((SELECT l.entry FROM daybell.lane l WHERE l.key = k.lane), k.lane),
+             attempt + 1, priority, id, args, unique_key, gate, retries, timeout, scheduled_for,
+             NULL, schedule, parent, checkpoint, created_at,
              t.now, CASE WHEN gate IS NULL THEN 1 ELSE 4 END, error,
              CASE WHEN starts_with(gate, 'job:') THEN 'overlap'
                   WHEN gate IS NOT NULL THEN 'gate' END

@@ -14,10 +14,14 @@ from uuid import UUID
 import msgspec
 
 from daybell.core.access import Quotas
+from daybell.core.collapse import CollapseRule
 from daybell.core.execution import NewExecution, Priority
+from daybell.core.flow import base_needs, is_admitted
+from daybell.core.flow.shares import ShareOption
 from daybell.core.limits import PAGE_BYTES_MAX
 from daybell.core.options import DEFAULT_QUEUE
-from daybell.core.schedule import Overlap, gate_for, gate_of, rule_of
+from daybell.core.placement import capability_of
+from daybell.core.schedule import Overlap, gate_for, gate_of, has_times, rule_of
 from daybell.core.units import Seconds
 from daybell.core.views import ITEM_BYTES
 from daybell.errors import JobNotFound, TenantNotFound, shown
@@ -36,6 +40,8 @@ class Brief(msgspec.Struct, frozen=True, gc=False):
     overlap: Overlap | None = None
     schedules: tuple[str, ...] = ()
     dependencies: tuple[str, ...] = ()
+    collapse: CollapseRule | None = None
+    share: ShareOption | None = None
 
 
 FRESH_SECONDS: Final[Seconds] = 4.0  # the store heeds a change of another process within 5
@@ -57,14 +63,24 @@ class CurrentJob(msgspec.Struct, frozen=True, gc=False):
     gate: str  # its own, for those that mind
     overlap: Overlap  # the rule while a predecessor has not finished
     tick_overlap: Overlap  # the same for an execution of a schedule
+    event_overlap: Overlap  # the same for one that an event fires
     depends: bool  # on other jobs
+    collapse: CollapseRule | None  # of requests of a key
+    is_shared: bool  # executions take turns
 
 
 class LaneRow(msgspec.Struct, frozen=True, gc=False):
-    """The queue and the need that a lane stands for."""
+    """The queue and the needs that a lane stands for."""
 
     queue: str
-    needs: str
+    kind: str  # the capability
+    demands: str
+    is_admitted: bool = False  # its executions hold limits
+
+    @property
+    def needs(self) -> str:
+        """What a worker has to offer: the capability and the demands."""
+        return self.kind + self.demands
 
 
 class Lanes(msgspec.Struct, frozen=True, gc=False):
@@ -72,6 +88,7 @@ class Lanes(msgspec.Struct, frozen=True, gc=False):
 
     keys: list[int]
     queues: list[str]
+    admitted: frozenset[int] = frozenset()  # those of executions that hold limits
 
     @property
     def are_shared(self) -> bool:
@@ -101,6 +118,7 @@ class Names:
         self._job_names: dict[int, str] = {}
         self._lanes: dict[tuple[int, str, str], int] = {}
         self._lane_rows: dict[int, LaneRow] = {}
+        self.admitted: set[int] = set()  # lanes of executions that hold limits
 
     async def tenant(self, link: Link, name: str) -> int:
         """Return the tenant's number. Raises TenantNotFound."""
@@ -134,7 +152,11 @@ class Names:
         """Remember lanes that are committed: queue, needs and number of each."""
         for queue, needs, lane in lanes:
             self._lanes[tenant, queue, needs] = lane
-            self._lane_rows[lane] = LaneRow(queue, needs)
+            base = base_needs(needs)
+            kind = capability_of(base)
+            self._lane_rows[lane] = LaneRow(queue, kind, base[len(kind) :], is_admitted(needs))
+            if is_admitted(needs):
+                self.admitted.add(lane)
 
     async def quotas(self, link: Link, tenant: int) -> Quotas:
         """Return the quotas of a tenant, as of a few seconds ago."""
@@ -212,13 +234,16 @@ class Names:
                     definition.priority,
                     definition.expires,
                     gate_of(definition.name),
-                    rule_of(definition.overlap, is_scheduled=bool(definition.schedules)),
+                    rule_of(definition.overlap, is_scheduled=has_times(definition.schedules)),
                     rule_of(
                         definition.overlap,
                         is_scheduled=True,
                         is_dependent=bool(definition.dependencies) and not definition.schedules,
                     ),
+                    definition.overlap or Overlap.ALLOW,
                     bool(definition.dependencies),
+                    definition.collapse,
+                    definition.share is not None,
                 )
 
     def forget_job(self, tenant: int, name: str) -> None:
@@ -265,7 +290,15 @@ class Names:
         """Return those of these lanes that are remembered, queues in the order given."""
         pairs = [(queue, self._lanes.get((tenant, queue, n))) for queue in queues for n in needs]
         known = [(lane, queue) for queue, lane in pairs if lane is not None]
-        return Lanes([lane for lane, _ in known], [queue for _, queue in known])
+        keys = [lane for lane, _ in known]
+        held = self.admitted.intersection(keys) if self.admitted else ()
+        return Lanes(keys, [queue for _, queue in known], frozenset(held))
+
+    def limited_queues(self) -> set[tuple[int, str]]:
+        """Return the queues with executions that hold limits, each with its tenant."""
+        return {
+            (of, queue) for (of, queue, _), lane in self._lanes.items() if lane in self.admitted
+        }
 
     def known_lane(self, tenant: int, lane: tuple[str, str]) -> int | None:
         """Return the number of the lane of a queue and a need, if it is remembered."""
@@ -391,6 +424,8 @@ class JobKey(msgspec.Struct, frozen=True, gc=False):
         """
         if execution.gate is not None:
             return Overlap.ALLOW
+        if execution.by_event:
+            return self.job.event_overlap
         return self.job.overlap if execution.schedule is None else self.job.tick_overlap
 
     def gate(self, execution: NewExecution) -> str | None:
@@ -398,6 +433,10 @@ class JobKey(msgspec.Struct, frozen=True, gc=False):
         if execution.gate is not None or self.rule(execution) is Overlap.ALLOW:
             return execution.gate
         return gate_for(execution) if execution.own_gate else self.job.gate
+
+    def collapses(self, execution: NewExecution) -> bool:
+        """Return True if the latest execution of its key decides about a request."""
+        return self.job.collapse is not None and execution.schedule is None
 
     def wait_for_dependencies(self, execution: NewExecution) -> bool:
         """Return True if an execution has to wait for the jobs that its job depends on."""
@@ -411,7 +450,9 @@ class Specs(msgspec.Struct, frozen=True):
     is_fresh: bool  # looked up just now, not remembered
     found: dict[tuple[str, str | None], JobKey]
     made: set[UUID] = msgspec.field(default_factory=set[UUID])  # created by the caller so far
+    moved: set[UUID] = msgspec.field(default_factory=set[UUID])  # got other arguments
     news: set[str] = msgspec.field(default_factory=set[str])  # to be said beside the queues
+    leaves: dict[UUID, int] = msgspec.field(default_factory=dict[UUID, int])  # lanes of turns
 
     @property
     def queues(self) -> set[str]:
@@ -419,6 +460,13 @@ class Specs(msgspec.Struct, frozen=True):
 
     def of(self, execution: NewExecution) -> JobKey:
         return self.found[execution.job, execution.queue]
+
+    def lane(self, execution: NewExecution) -> int:
+        """Return the lane of an execution: it takes its turns only from when it is due."""
+        lane = self.of(execution).lane
+        if execution.delay or execution.at is not None:
+            return lane
+        return self.leaves.get(execution.id, lane)
 
     def cover(self, executions: Iterable[NewExecution]) -> bool:
         return all((execution.job, execution.queue) in self.found for execution in executions)

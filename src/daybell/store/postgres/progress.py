@@ -59,6 +59,7 @@ from daybell.store.postgres.context import (
     StoreContext,
     Tx,
 )
+from daybell.store.postgres.flow.cache import fill_cache, find_cached
 from daybell.store.postgres.gates import (
     free_slots,
     lock_gates,
@@ -83,7 +84,13 @@ from daybell.store.postgres.run_rows import (
     read_run,
     write_steps,
 )
-from daybell.store.run_driver import OUTCOMES, id_source, is_run_over, missing_job_end
+from daybell.store.run_driver import (
+    OUTCOMES,
+    cached_end,
+    id_source,
+    is_run_over,
+    missing_job_end,
+)
 
 # Executions of nodes. The transaction that lets them start creates them under their run's lock.
 #
@@ -140,12 +147,19 @@ START_MARKED: Final = f"""
 async def start_nodes(
     tx: Tx, tenant: int, starts: Starts, seen: RowCache
 ) -> dict[UUID, list[NodeEnd]]:
-    """Create executions. Return, by run, the ends of executions without an existing job."""
+    """Create executions. Return, by run, the ends of nodes that take a cached result, and of those
+    without an existing job.
+    """
     jobs = await _named_jobs(tx, tenant, starts)
+    named = [(start, jobs[start.job]) for _, start, _ in starts if start.job in jobs]
+    cached = await find_cached(tx, tenant, named)
     gone: dict[UUID, list[NodeEnd]] = {}
     lanes: list[tuple[LockedRun, Start, Node | None, Lane]] = []
     runs = await tx.pg.names.lane_rows(tx, {held.lane for held, _, _ in starts})
     for held, start, node in starts:
+        if (found := cached.get(start.id)) is not None:
+            gone.setdefault(held.run.id, []).append(cached_end(start, *found))
+            continue
         if start.job is None:
             own = runs[held.lane]
             pair = start.queue or own.queue, start.needs or own.needs
@@ -1064,6 +1078,7 @@ async def after_commit(pg: StoreContext, after: AfterCommit, tenant: int | None)
     stop and continue their runs, and continue runs of the tenant that waited for its quota.
     """
     notify_after_commit(pg, after)
+    await _fill_cache(pg, after)
     if tenant is not None:
         await unblock_runs(pg, after, tenant)
     # The operation itself is done. If the server is gone, upkeep does the rest.
@@ -1078,7 +1093,15 @@ async def after_commit(pg: StoreContext, after: AfterCommit, tenant: int | None)
             for owner, run in continued:
                 await advance_run(pg, after, owner, run)
             notify_after_commit(pg, after)
+            await _fill_cache(pg, after)
     notify_after_commit(pg, after)
+
+
+async def _fill_cache(pg: StoreContext, after: AfterCommit) -> None:
+    fills, after.fill_cache = after.fill_cache, {}
+    if fills:
+        with suppress(Unavailable):  # the next execution of the key does
+            await pg.db.settled(partial(fill_cache, pg, list(fills.values())))
 
 
 # The count comes last, because mostly there is no such run.

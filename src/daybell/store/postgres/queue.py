@@ -14,7 +14,7 @@ from collections.abc import (
     Sequence,
 )
 from enum import Enum
-from operator import attrgetter
+from operator import attrgetter, ne
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -25,6 +25,7 @@ from daybell.core import checks
 from daybell.core.checks import transition_fault
 from daybell.core.event import NewStep
 from daybell.core.execution import TERMINAL, Claimed, NewLogPart, Outcome, State
+from daybell.core.flow import claimed_needs
 from daybell.core.lifecycle import Ruling, Transition, Verdict
 from daybell.core.limits import CLAIM_BATCH_MAX, RESULT_BYTES_MAX
 from daybell.core.units import Instant
@@ -41,6 +42,7 @@ from daybell.store.codec import (
 from daybell.store.postgres import run_rows
 from daybell.store.postgres.connection import Row
 from daybell.store.postgres.context import Bounds, StoreContext, Tx
+from daybell.store.postgres.flow.limits import admit_due, note_claimed, note_moved
 from daybell.store.postgres.gates import (
     claim_room,
     is_for_event,
@@ -71,6 +73,8 @@ from daybell.store.wakeups import SOON_SECONDS
 LIVE_WORKER: Final = WORKER_CODES[WorkerState.LIVE]
 
 Fence = tuple[UUID, int]
+# Tenant, worker, leases; ids, attempts, and the places of their leases.
+Guard = tuple[int, UUID, list[UUID], list[UUID], list[int], list[int]]
 
 CLAIMED_COLUMNS: Final = (
     "v.id, v.attempt, v.job, v.version, v.lane, v.priority, v.args, v.failures, v.crashes,"
@@ -208,7 +212,7 @@ async def claim(
 ) -> Claim:
     checks.check_limit(limit, most=CLAIM_BATCH_MAX)
     asked = ClaimRequest(
-        tenant, worker, lease, list(dict.fromkeys(queues)), list(dict.fromkeys(kinds)), limit
+        tenant, worker, lease, list(dict.fromkeys(queues)), claimed_needs(kinds), limit
     )
     claim = await _take(pg, asked)
     if claim is None:
@@ -221,6 +225,7 @@ async def _take(pg: StoreContext, asked: ClaimRequest) -> Claim | None:
     """Claim. Return None if the lease has been used before."""
     # One for each queue, to know it by name. Transactions that fill the others create them.
     key, _ = await pg.names.lanes(asked.tenant, asked.queues, asked.kinds[:1])
+    wake_at, is_new = await _admit(pg, key, asked), False
     while True:
         is_limited = key in pg.limited_tenants
         async with pg.transaction() if is_limited else pg.autocommit() as tx:
@@ -234,10 +239,29 @@ async def _take(pg: StoreContext, asked: ClaimRequest) -> Claim | None:
                 return None
             if head["new_lanes"]:
                 await pg.names.lane_rows(tx, head["new_lanes"])
+                is_new = True
             elif head["running_max"] is not None and not is_limited:
                 pg.limited_tenants.add(key)
             else:
-                return await _taken(tx, key, asked, lanes, room, head, rows)
+                claim = await _taken(tx, key, asked, lanes, room, head, rows)
+                return _woken(claim, asked.limit, wake_at)
+        if is_new:
+            wake_at, is_new = await _admit(pg, key, asked), False
+
+
+async def _admit(pg: StoreContext, tenant: int, asked: ClaimRequest) -> Instant | None:
+    """Admit executions with limits, if there are any in these queues."""
+    lanes = pg.names.known_lanes(tenant, asked.queues, asked.kinds)
+    if not lanes.admitted:
+        return None
+    return await admit_due(pg, asked.tenant, tenant, lanes.admitted, wanted=asked.limit)
+
+
+def _woken(claim: Claim, limit: int, wake_at: Instant | None) -> Claim:
+    """Return a claim that also knows when there are more executions to admit."""
+    if wake_at is None or len(claim.executions) >= limit:
+        return claim
+    return replace(claim, next_due=min(wake_at, claim.next_due or wake_at))
 
 
 async def _room(tx: Tx, tenant: int, limit: int) -> int:
@@ -360,6 +384,8 @@ async def claimed_from(
         if row["lane"] not in lanes:
             await tx.pg.names.lane_rows(tx, [row["lane"]])
         claimed.append(_claimed(row, tenant, lease, jobs, lanes))
+    if tx.pg.names.admitted:
+        note_claimed(tx.pg, rows)
     return claimed
 
 
@@ -433,7 +459,7 @@ def _claimed(
         tenant,
         jobs[job],
         version,
-        lane.needs,
+        lane.kind,
         lane.queue,
         PRIORITIES[priority],
         args,
@@ -452,6 +478,8 @@ def _claimed(
         previous_success,
         node,
         parent,
+        lane.demands,
+        lane.is_admitted,
     )
 
 
@@ -459,16 +487,19 @@ def _claimed(
 
 # The executions that the worker ($2) holds under the leases it names ($3), and of the ones it says
 # it moves ($4 ids, $5 attempts, $6 which of the leases) those that it really holds so: the guard of
-# every move. `IS TRUE` keeps these hashed lookups. As joins they would depend on the table's size
-# that the planner assumes at the time.
+# every move. Attempts or leases that are left out are the first: arrays take time on both sides.
+# `IS TRUE` keeps these hashed lookups. As joins they would depend on the table's size that the
+# planner assumes at the time.
 HELD: Final = """
     h AS MATERIALIZED (
       SELECT x.id, x.attempt, array_position($3::uuid[], l.id) AS place
         FROM daybell.lease l, unnest(l.ids, l.attempts) x(id, attempt)
        WHERE l.id = ANY($3::uuid[]) AND l.worker = $2 AND l.tenant = $1),
     m AS MATERIALIZED (
-      SELECT u.id, u.attempt FROM unnest($4::uuid[], $5::int[], $6::int[]) u(id, attempt, place)
-       WHERE ((u.id, u.attempt, u.place) IN (SELECT id, attempt, place FROM h)) IS TRUE)"""
+      SELECT u.id, coalesce(u.attempt, 1) AS attempt
+        FROM unnest($4::uuid[], $5::int[], $6::int[]) u(id, attempt, place)
+       WHERE ((u.id, coalesce(u.attempt, 1), coalesce(u.place, 1))
+              IN (SELECT id, attempt, place FROM h)) IS TRUE)"""
 # No worker holds a run that has begun (state 5), although a lease may still name it.
 IS_HELD: Final = "((v.id, v.attempt) IN (SELECT id, attempt FROM m)) IS TRUE AND v.state <> 5"
 # This must not be an index lookup: other workers have nodes of the same run.
@@ -476,7 +507,7 @@ IS_NODE_OF_THESE: Final = "v.node IS NOT NULL AND (v.parent = ANY($11::uuid[])) 
 IS_UNLINKED: Final = "v.gate IS NULL AND v.schedule IS NULL AND v.node IS NULL"
 OVER: Final = "o AS (DELETE FROM daybell.lease WHERE id = ANY($7::uuid[]) AND worker = $2)"
 
-_by_id: Final = attrgetter("id.int")
+_by_id: Final = attrgetter("id")
 
 
 class MoveBatch:
@@ -491,7 +522,7 @@ class MoveBatch:
     def only(self, moves: list[Transition]) -> MoveBatch:
         return MoveBatch(self.tenant, self.worker, moves)
 
-    def guard(self, tenant: int) -> tuple[object, ...]:
+    def guard(self, tenant: int) -> Guard:
         """Return the first six parameters of every statement here."""
         return (tenant, self.worker, list(self.leases), *fence_columns(self.moves, self.leases))
 
@@ -511,8 +542,8 @@ PUT_AWAY: Final = f"""
                                  started_at, worker, result, log)
     SELECT {KEPT}, failures, crashes, checkpoint, 6, 1, (SELECT now FROM t),
            (SELECT now FROM t) - u.ran, $2, u.result, u.log
-      FROM d FULL JOIN unnest($4::uuid[], $5::int[], $8::text[], $9::float8[], $10::text[])
-                       u(id, attempt, result, ran, log) USING (id, attempt)
+      FROM d FULL JOIN unnest($4::uuid[], $8::text[], $9::float8[], $10::text[])
+                       u(id, result, ran, log) USING (id)
      WHERE coalesce(d.job, 0) > 0
     """
 
@@ -708,6 +739,7 @@ BACK: Final = f"""
          SET attempt = v.attempt + 1, failures = u.failures, crashes = u.crashes, run_at = u.run_at,
              state = CASE WHEN u.state = 1 AND u.run_at > (SELECT now FROM t) THEN 2
                           ELSE u.state END,
+             lane = coalesce((SELECT l.entry FROM daybell.lane l WHERE l.key = v.lane), v.lane),
              error = coalesce(u.error, v.error), started_at = NULL,
              reason = CASE WHEN u.state IN (2, 4) THEN u.reason END,
              progress = NULL, note = NULL, checkpoint = coalesce(u.checkpoint, v.checkpoint)
@@ -806,8 +838,14 @@ async def report(
 def _succeeding(tenant: int, batch: MoveBatch, done: list[UUID]) -> tuple[object, ...]:
     """Return the parameters of SUCCEED."""
     moves = batch.moves
+    owner, worker, leases, ids, attempts, places = batch.guard(tenant)
     return (
-        *batch.guard(tenant),
+        owner,
+        worker,
+        leases,
+        ids,
+        [] if all(attempt == 1 for attempt in attempts) else attempts,
+        places,
         done,
         drop_if_all_null(_kept_results(moves)),
         [move.ran for move in moves],
@@ -828,10 +866,11 @@ def _kept_results(moves: Sequence[Transition]) -> list[str | None]:
 def fence_columns(
     moves: Sequence[Claimed | Transition | Report | NewLogPart | NewStep], leases: Iterable[UUID]
 ) -> tuple[list[UUID], list[int], list[int]]:
-    """Return ids, attempts, and the places of their leases in the list of leases, from 1."""
+    """Return ids, attempts, and the places of their leases in the list of leases, from 1; none if
+    there is one lease.
+    """
     places = {lease: place for place, lease in enumerate(leases, 1)}
-    one = len(places) == 1
-    which = [1] * len(moves) if one else [places[move.lease] for move in moves]
+    which = [places[move.lease] for move in moves] if len(places) > 1 else []
     return [move.id for move in moves], [move.attempt for move in moves], which
 
 
@@ -852,8 +891,6 @@ def count_by_lease(
 CANCELLED: Final = STATE_CODES[State.CANCELLED]
 ROUNDS_MAX: Final = 6
 NO_LINKS: Final[EndLinks] = (None, None, None)
-
-# Moves are sorted by the number in an id: it compares ten times faster, in the same order.
 
 
 class Way(Enum):
@@ -947,6 +984,8 @@ async def _make_once(
     async with pg.autocommit() if is_single else pg.transaction() as tx:
         key = await pg.names.tenant(tx, batch.tenant)
         made = await make(tx, key, batch)
+    if pg.flow.held:
+        note_moved(pg, key, batch.moves)
     if made is None:
         settle_leases(pg, batch.worker, batch.leases)
         await after_commit(pg, tx.after, key)
@@ -1091,7 +1130,8 @@ async def _still_held(tx: Tx, tenant: int, batch: MoveBatch) -> dict[Fence, Row]
 def _distinct(moves: Sequence[Transition]) -> tuple[list[Transition], list[Transition]]:
     """Return the first move of each execution, in the common order of locks, and later moves."""
     ordered = sorted(moves, key=_by_id)
-    if len(set(map(_by_id, ordered))) == len(ordered):
+    ids = list(map(_by_id, ordered))
+    if all(map(ne, ids, ids[1:])):
         return ordered, []
     first = {move.id: move for move in reversed(moves)}
     later = [move for move in moves if first[move.id] is not move]

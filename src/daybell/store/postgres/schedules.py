@@ -20,7 +20,7 @@ from daybell.core.checks import (
     schedule_cursor,
 )
 from daybell.core.execution import Enqueued, NewExecution, State
-from daybell.core.limits import FIRE_BATCH_MAX
+from daybell.core.limits import FIRE_BATCH_MAX, SCAN_ITEMS_MAX
 from daybell.core.schedule import (
     DEPENDENCIES,
     LOOKED_AT_MAX,
@@ -625,20 +625,20 @@ def _gate(firing: Firing, specs: Specs) -> str | None:
 FIELDS: Final = """
     SELECT s.tenant, s.id, j.name AS job, s.rule, s.next_at, s.name, s.args, s.misfire, s.delay,
            s.is_reboot, s.is_declared, s.is_paused, s.last_at, s.succeeded_for, s.fired, s.skipped,
-           s.missed, s.failures, s.since, s.own_gate"""
+           s.missed, s.failures, s.since, s.own_gate, s.event"""
 COLUMNS: Final = f"""{FIELDS}
       FROM daybell.schedule s JOIN daybell.job j ON j.key = s.job"""
 
 
 PUT: Final = """
     INSERT INTO daybell.schedule AS s (tenant, id, job, name, rule, args, misfire, next_at, delay,
-           is_reboot, pause_after, is_declared, since, own_gate, is_paused, moved_at)
+           is_reboot, pause_after, is_declared, since, own_gate, event, is_paused, moved_at)
     SELECT $1, u.*, (SELECT paused_at IS NOT NULL FROM daybell.job WHERE key = u.job), daybell.now()
       FROM unnest($2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[],
                   $8::float8[], $9::float8[], $10::boolean[], $11::int[], $12::boolean[],
-                  $14::float8[], $15::boolean[])
+                  $14::float8[], $15::boolean[], $16::text[])
            u(id, job, name, rule, args, misfire, next_at, delay, is_reboot, pause_after,
-             is_declared, since, own_gate)
+             is_declared, since, own_gate, event)
      ORDER BY u.id
     ON CONFLICT (tenant, id) DO UPDATE SET job = excluded.job, name = excluded.name,
            rule = excluded.rule, args = excluded.args, misfire = excluded.misfire,
@@ -650,7 +650,7 @@ PUT: Final = """
                            ELSE excluded.moved_at END,
            is_reboot = excluded.is_reboot,
            pause_after = excluded.pause_after, is_declared = excluded.is_declared,
-           is_paused = excluded.is_paused, own_gate = excluded.own_gate
+           is_paused = excluded.is_paused, own_gate = excluded.own_gate, event = excluded.event
     """
 
 # Shared: a transaction that deletes or pauses a job must see the schedules it gets here.
@@ -706,6 +706,7 @@ async def write_schedules(
         keeps_cursors,
         [schedule.since for schedule in latest],
         [schedule.own_gate for schedule in latest],
+        [schedule.event for schedule in latest],
     )
     own = {gate_of(schedule.job, schedule.id) for schedule in latest if schedule.own_gate}
     await _make_own_gates(tx, tenant, own)
@@ -817,10 +818,12 @@ async def list_job_schedules(
 
 
 # One more than requested, due or not: the first of the rest gives the time of the next query.
-# No scheduler can fire a schedule without its job.
+# No scheduler can fire a schedule without its job. `+ 0` keeps the walk in the order of times:
+# without statistics the planner would read the schedules of each job.
 DUE_SCHEDULES: Final = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now)
-    SELECT t.now, x.* FROM t LEFT JOIN LATERAL ({COLUMNS}
+    SELECT t.now, x.* FROM t LEFT JOIN LATERAL ({FIELDS}
+      FROM daybell.schedule s JOIN daybell.job j ON j.key = s.job + 0
      WHERE NOT s.is_paused AND s.next_at IS NOT NULL AND j.deleted_at IS NULL
        AND (s.next_at, s.id) > ($2::float8, $3::uuid)
      ORDER BY s.next_at, s.id LIMIT $1 {{locking}}) x ON true
@@ -842,6 +845,23 @@ async def due_schedules(
     due = [one for one in found[:limit] if one.next_at is not None and one.next_at <= now]
     rest = found[len(due) :]
     return Due(now=now, schedules=tuple(due), next_at=rest[0].next_at if rest else None)
+
+
+# The walk is in the order of an index; rows of other tenants are left out behind it.
+NEXT_SCHEDULES: Final = f"""{FIELDS}
+      FROM (SELECT * FROM daybell.schedule s WHERE NOT s.is_paused AND s.next_at IS NOT NULL
+             ORDER BY s.next_at, s.id LIMIT {SCAN_ITEMS_MAX}) s
+      JOIN daybell.job j ON j.key = s.job
+     WHERE s.tenant = $1 AND j.deleted_at IS NULL ORDER BY s.next_at, s.id LIMIT $2
+    """
+
+
+async def next_schedules(pg: StoreContext, tenant: str, *, limit: int = 10) -> list[Schedule]:
+    check_limit(limit)
+    async with pg.autocommit(Pace.VIEW) as tx:
+        key = await pg.names.tenant(tx, tenant)
+        rows = await tx.fetch(NEXT_SCHEDULES, key, limit)
+    return [read_schedule(row, tenant) for row in rows]
 
 
 REARM: Final = """
@@ -1030,6 +1050,7 @@ async def list_ticks(
             until=row["until"],
             execution=row["execution"],
             count=row["count"],
+            event=row["event"],
         )
         for row in rows
     ]
@@ -1076,7 +1097,7 @@ async def list_occurrences(
 
 def read_schedule(row: Row, tenant: str) -> Schedule:
     # Build by position, in the order of COLUMNS: by name, it takes three times as long.
-    (_, id, job, *rest) = tuple(row)[-20:]
+    (_, id, job, *rest) = tuple(row)[-21:]
     return Schedule(id, tenant, job, *rest)
 
 
@@ -1089,6 +1110,8 @@ COUNTS: Final = f"node IS NULL AND (state <> 9 OR reason IS DISTINCT FROM '{OVER
 # Due at another time than that of its creation. Only these are in the index by due time, so an
 # execution that is enqueued to run at once does not pay for it. The index has this text, see 0011.
 TIMED: Final = "(scheduled_for IS NOT NULL OR attempt = 1 AND run_at > created_at)"
+PLAIN: Final = f"""NOT {TIMED} AND created_at BETWEEN coalesce(n.due, '-Infinity') AND u.at
+                AND finished_at >= coalesce(n.due, '-Infinity')"""
 LATEST: Final = "ORDER BY due DESC, id DESC LIMIT 1"
 LAST: Final = "ORDER BY finished_at DESC, id DESC LIMIT 1"
 
@@ -1200,8 +1223,10 @@ async def ended_since(
     ]
 
 
-# `n` had a time of its own and is found by it; `p` had none, was created later than that, and
-# is the newest; `e` is the later of the two; `v`, which is unfinished, was due after it.
+# `n` had a time of its own and is found by it; `p` had none, was created later than that, and was
+# created last; `e` is the later of the two; `v`, which is unfinished, was due after it. Clients
+# make the ids, so a late request or a client's clock may order them otherwise than the creation.
+# No index has the creation: the executions before the newest id are compared, up to a limit.
 # Running or queued makes no difference here: an unfinished execution has any of their states. The
 # sum keeps the planner from an index on the state for all jobs.
 UPSTREAM: Final = f"""
@@ -1227,10 +1252,13 @@ UPSTREAM: Final = f"""
           (SELECT {DUE} AS due, id, state FROM daybell.dead
             WHERE job = u.job AND {DUE} <= u.at {LATEST})) x {LATEST}) n ON true
       LEFT JOIN LATERAL (
-        SELECT created_at AS due, id, state FROM daybell.history
-         WHERE job = u.job AND {COUNTS} AND NOT {TIMED} AND created_at <= u.at
-           AND created_at >= coalesce(n.due, '-Infinity')
-           AND finished_at >= coalesce(n.due, '-Infinity') ORDER BY id DESC LIMIT 1) p ON true
+        SELECT created_at AS due, id, state FROM (
+          SELECT * FROM daybell.history
+           WHERE job = u.job AND node IS NULL AND finished_at >= coalesce(n.due, '-Infinity')
+             AND id <= (SELECT id FROM daybell.history
+                         WHERE job = u.job AND {COUNTS} AND {PLAIN} ORDER BY id DESC LIMIT 1)
+           ORDER BY id DESC LIMIT {LOOKED_AT_MAX}) w
+         WHERE {COUNTS} AND {PLAIN} {LATEST}) p ON true
       LEFT JOIN LATERAL (
         SELECT * FROM (VALUES (n.due, n.id, n.state), (p.due, p.id, p.state)) x(due, id, state)
          WHERE id IS NOT NULL {LATEST}) e ON true

@@ -12,10 +12,12 @@ from daybell.core.monitoring.stats import (
     COUNTS,
     HOUR,
     HOURS_KEPT_SECONDS,
+    KINDS,
     LATE_SECONDS,
     MINUTE,
     MINUTES_KEPT_SECONDS,
     EndCount,
+    MissedTicks,
     StatKey,
     StatQuery,
     StatRows,
@@ -25,8 +27,12 @@ from daybell.core.monitoring.stats import (
     decode,
     encode,
     fold,
+    fold_missed,
+    kind_code,
 )
+from daybell.core.subscription import EXECUTION, wanted_pairs
 from daybell.core.units import Instant
+from daybell.core.views import Folded
 from daybell.errors import JobNotFound, shown
 from daybell.store.codec import OUTCOMES, STATES
 from daybell.store.postgres.connection import Link, Row
@@ -44,8 +50,15 @@ _TABLES: Final = {
 # open when their window is counted stay on the list. The window adapts to the number of ends in it.
 WINDOW_LEAST: Final = 64
 WINDOW_MOST: Final = 1 << 20
+ENDS_PER_ROW: Final = 20  # the statement adds them up, so that few rows are sent
 
-LOCK_FOLD: Final = "SELECT until, open FROM daybell.stat_fold FOR UPDATE"
+# Events of subscriptions that are gone leave the outbox, too.
+LOCK_FOLD: Final = """
+    SELECT until, open,
+           EXISTS (SELECT FROM daybell.subscription)
+           OR EXISTS (SELECT FROM daybell.outbox) AS is_told
+      FROM daybell.stat_fold FOR UPDATE
+    """
 # One statement, so that the snapshot it answers is that with which it reads. The indexes of
 # `ended_by` are small and need bitmap scans, which sessions have off.
 ALLOW_BITMAPS: Final = "SET LOCAL enable_bitmapscan = on"
@@ -81,7 +94,8 @@ ENDS: Final = f"""
              count(*)::int AS number
         FROM r GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
     SELECT w.until, w.most, w.open, g.*,
-           (SELECT l.queue FROM daybell.lane l WHERE l.key = g.lane) AS queue
+           (SELECT l.queue FROM daybell.lane l WHERE l.key = g.lane) AS queue,
+           (SELECT l.needs FROM daybell.lane l WHERE l.key = g.lane) AS needs
       FROM w LEFT JOIN g ON true
     """
 MARK_FOLD: Final = "UPDATE daybell.stat_fold SET until = $1, open = $2"
@@ -92,14 +106,57 @@ FORGET_NUMBERS: Final = tuple(
 )
 
 
-async def fold_stats(pg: StoreContext, *, limit: int) -> bool:
-    """Add ends to the statistics, those of a window of transactions. Return True if there may be
-    more.
+SUBSCRIPTIONS: Final = "SELECT tenant, definition FROM daybell.subscription"
+# The transactions that ENDS has counted; those that were open then are left to the next one, also
+# if they have committed since. An attempt that was released is no event.
+_IS_TOLD: Final = """(ended_by >= $1 AND ended_by < $3 OR ended_by = ANY($2::bigint[]))
+           AND ended_by <> ALL($4::bigint[])"""
+_TOLD: Final = f"""
+        SELECT tenant, job, lane, id, attempt, finished_at AS at, worker, created_at, scheduled_for,
+               started_at, error, reason, schedule, parent, node,
+               CASE state WHEN 6 THEN 'succeeded' WHEN 7 THEN 'dead' WHEN 8 THEN 'cancelled'
+                          ELSE 'skipped' END AS status
+          FROM daybell.{{}} WHERE {_IS_TOLD}"""
+TELL: Final = f"""
+    WITH r AS (
+      SELECT * FROM ({_TOLD.format("history")}) h
+      UNION ALL
+      SELECT * FROM ({_TOLD.format("dead")}) d
+      UNION ALL
+      SELECT * FROM (
+        SELECT tenant, job, lane, id, attempt, ended_at, worker, created_at, NULL::float8,
+               started_at, error, NULL, NULL::uuid, NULL::uuid, NULL,
+               CASE WHEN created_at IS NOT NULL THEN 'dead' WHEN outcome IN (2, 3) THEN 'retrying'
+                    WHEN outcome = 4 THEN 'lost' END
+          FROM daybell.attempt WHERE {_IS_TOLD} AND job IS NOT NULL) a)
+    INSERT INTO daybell.outbox (at, tenant, attempt, execution, type, job, queue, data)
+    SELECT r.at, r.tenant, r.attempt, r.id, '{EXECUTION}' || r.status,
+           (SELECT j.name FROM daybell.job j WHERE j.key = r.job),
+           (SELECT l.queue FROM daybell.lane l WHERE l.key = r.lane),
+           json_build_object('worker_id', r.worker, 'created_at', r.created_at,
+                             'scheduled_for', r.scheduled_for, 'started_at', r.started_at,
+                             'error', r.error, 'reason', r.reason, 'schedule_id', r.schedule,
+                             'parent_id', r.parent, 'node', r.node)::text
+      FROM r JOIN unnest($5::int[], $6::text[]) w(tenant, status) USING (tenant, status)
+     ORDER BY r.attempt, r.at, r.id
     """
-    return await pg.db.settled(lambda: _fold(pg, limit))
 
 
-async def _fold(pg: StoreContext, limit: int) -> bool:
+TAKE_MISSED: Final = """
+    DELETE FROM daybell.missed
+     WHERE ctid = ANY(ARRAY(SELECT ctid FROM daybell.missed LIMIT $1))
+    RETURNING tenant, job, minute, number
+    """
+
+
+async def fold_stats(pg: StoreContext, limit: int) -> Folded:
+    """Add ends to the statistics, those of a window of transactions. Those that a subscription may
+    be for enter the outbox.
+    """
+    return await pg.db.settled(lambda: _fold(pg, limit * ENDS_PER_ROW))
+
+
+async def _fold(pg: StoreContext, limit: int) -> Folded:
     async with pg.transaction() as tx:
         mark = await tx.fetchrow(LOCK_FOLD)
         assert mark is not None
@@ -113,13 +170,20 @@ async def _fold(pg: StoreContext, limit: int) -> bool:
             until = most
         for grain, tallies in fold(_ends(rows)).items():
             await _add(tx, grain, tallies)
+        missed = await tx.fetch(TAKE_MISSED, limit)
+        for grain, tallies in fold_missed(MissedTicks(*row.values()) for row in missed).items():
+            await _add(tx, grain, tallies)
+        if mark["is_told"]:
+            pairs = wanted_pairs([tuple(row) for row in await tx.fetch(SUBSCRIPTIONS)])
+            tenants, statuses = [tenant for tenant, _ in pairs], [status for _, status in pairs]
+            await tx.execute(TELL, mark["until"], mark["open"], until, open, tenants, statuses)
         await tx.execute(MARK_FOLD, until, [number for number in open if number < until])
     number = sum(row["number"] or 0 for row in rows)
-    if number > limit:
+    if number > (limit // ENDS_PER_ROW if mark["is_told"] else limit):
         pg.fold_window = max(WINDOW_LEAST, window // 2)
     elif until < most:
         pg.fold_window = min(WINDOW_MOST, window * 2)
-    return until < most
+    return Folded(until < most or len(missed) == limit, mark["is_told"])
 
 
 def _ends(rows: Iterable[Row]) -> Iterable[EndCount]:
@@ -138,6 +202,7 @@ def _ends(rows: Iterable[Row]) -> Iterable[EndCount]:
                 run=row["run"],
                 delay=row["delay"],
                 is_late=row["is_late"],
+                kind=kind_code(row["needs"]),
             )
 
 
@@ -200,7 +265,7 @@ async def read_stats(
             if job is None:
                 raise JobNotFound(f"no job named {shown(query.job)}")
             if query.queue is None:
-                queues = await link.fetchval(_QUEUES, owner) or []
+                queues += await link.fetchval(_QUEUES, owner) or []
         time = int(query.since // query.grain), int(query.until // query.grain)
         table = _TABLES[query.grain]
         rows = await link.fetch(_OF_TIME.format(table), owner, job, queues, *time)
@@ -223,10 +288,11 @@ async def read_stats(
 
 # The busiest jobs, and the queues.
 _TOTALS: Final = f"""
-    SELECT NULL AS name, s.queue, {_NAMES}, run, delay FROM daybell.stat_total s
+    SELECT NULL AS name, s.queue, s.at, {_NAMES}, run, delay FROM daybell.stat_total s
      WHERE s.tenant = $1 AND s.job = 0 AND s.queue <> ''
      UNION ALL
-    SELECT (SELECT j.name FROM daybell.job j WHERE j.key = s.job), s.queue, {_NAMES}, run, delay
+    SELECT (SELECT j.name FROM daybell.job j WHERE j.key = s.job), s.queue, s.at, {_NAMES},
+           run, delay
       FROM (SELECT * FROM daybell.stat_total s WHERE s.tenant = $1 AND s.job > 0
              ORDER BY s.started DESC, s.job LIMIT $2) s
     """
@@ -238,8 +304,8 @@ async def read_totals(pg: StoreContext, tenant: str, *, jobs: int) -> list[StatT
         rows = await link.fetch(_TOTALS, owner, jobs)
     found: list[StatTotal] = []
     for row in rows:
-        name, queue, *columns = row.values()
-        found.append(StatTotal(name, queue, _tally(columns)))
+        name, queue, kind, *columns = row.values()
+        found.append(StatTotal(name, queue, KINDS[kind], _tally(columns)))
     return found
 
 

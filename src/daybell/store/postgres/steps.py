@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from itertools import groupby
 from math import inf
 from operator import attrgetter, itemgetter
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from daybell.core import checks
 from daybell.core.checks import ATTEMPT_MAX, check_limit
@@ -24,7 +26,7 @@ from daybell.core.event import (
     Step,
     StepKind,
     check_cursor,
-    check_event,
+    check_events,
     check_steps,
     close_wait,
     places,
@@ -32,18 +34,25 @@ from daybell.core.event import (
     result_of,
     wait_key,
 )
-from daybell.core.execution import LAST, LogPart, NewLogPart, State
+from daybell.core.execution import LAST, LogPart, NewExecution, NewLogPart, State
 from daybell.core.limits import INSTANT_MAX, PAGE_ITEMS_MAX
+from daybell.core.logs import FoundPart, LogPlace, cut_parts
+from daybell.core.schedule import Schedule
 from daybell.core.units import Instant
 from daybell.core.views import Page, bytes_of, cut_page
-from daybell.errors import ExecutionNotFound
-from daybell.store.codec import STATE_CODES, STEP_CODES, STEP_KINDS
+from daybell.core.when.file import FileMark
+from daybell.core.when.listener import EventPlan
+from daybell.errors import ExecutionNotFound, NotFound, Unavailable
+from daybell.store.codec import DECISION_CODES, STATE_CODES, STEP_CODES, STEP_KINDS
 from daybell.store.postgres.connection import Row
 from daybell.store.postgres.context import StoreContext, Tx
-from daybell.store.postgres.gates import end_waits
-from daybell.store.postgres.names import IN_HISTORY, within_page
+from daybell.store.postgres.enqueue import STALE_TRIES, enqueue_on, notify_enqueued, resolve
+from daybell.store.postgres.gates import count_ticks, end_waits, lock_gates
+from daybell.store.postgres.names import IN_HISTORY, JobKey, Outdated, Specs, within_page
 from daybell.store.postgres.queue import HELD, IS_HELD, count_by_lease, fence_columns
+from daybell.store.postgres.schedules import FIELDS, read_schedule
 from daybell.store.run_driver import select_waits
+from daybell.store.timeouts import Pace
 
 # Events: stored once, given to the executions that wait for them, and found by later searches.
 #
@@ -73,7 +82,14 @@ KEEP_EVENT: Final = """
     k AS (
       INSERT INTO daybell.event_key (received_at, number, tenant, name, key)
       SELECT e.received_at, e.number, e.tenant, e.name, u.key FROM e, unnest($8::text[]) u(key))
-    SELECT number, received_at FROM e
+    SELECT number, received_at,
+           (SELECT true FROM daybell.schedule s
+             WHERE s.event IS NOT NULL AND (s.event, s.tenant) >= ($4, $1)
+               AND (s.event, s.tenant) <= ($4, $1)
+             ORDER BY s.event, s.tenant, s.id LIMIT 1) AS fires,
+           (SELECT true FROM daybell.wait w
+             WHERE w.tenant = $1 AND w.event = $4 LIMIT 1) AS awaited
+      FROM e
     """
 # Each key is probed by itself, for any number of waits that the planner assumes.
 WAITS_BY_KEY: Final = """
@@ -84,42 +100,116 @@ WAITS_BY_KEY: Final = """
 
 
 async def publish(pg: StoreContext, tenant: str, event: NewEvent) -> Published:
-    check_event(event)
-    facts = Facts(event.data)
-    return await pg.db.settled(lambda: _publish(pg, tenant, event, facts))
+    return (await publish_many(pg, tenant, [event]))[0]
 
 
-async def _publish(pg: StoreContext, tenant: str, new: NewEvent, facts: Facts) -> Published:
-    resumed, queues = 0, list[str]()
+async def publish_many(
+    pg: StoreContext, tenant: str, events: Sequence[NewEvent]
+) -> list[Published]:
+    check_events(events)
+    facts = [Facts(event.data) for event in events]
+    specs: Specs | None = None  # the jobs that the events fire, where they had to be looked up
+    for _ in range(STALE_TRIES):
+        try:
+            return await pg.db.settled(partial(_publish, pg, tenant, events, facts, specs))
+        except Unresolved as unresolved:
+            with suppress(NotFound):  # deleted since: it is no listener the next time
+                specs = await resolve(pg, tenant, unresolved.executions, fresh=True)
+    raise Unavailable("the jobs that these events fire change faster than they can fire; try again")
+
+
+class KeptEvent(NamedTuple):
+    """A new event on record."""
+
+    number: int
+    event: Event
+    is_awaited: bool  # by its name
+    fires: bool  # by its name
+
+
+async def _publish(
+    pg: StoreContext,
+    tenant: str,
+    events: Sequence[NewEvent],
+    facts: Sequence[Facts],
+    specs: Specs | None,
+) -> list[Published]:
     async with pg.transaction() as tx:
         owner = await pg.names.tenant(tx, tenant)
-        if new.execution is not None and not await tx.fetchval(IS_KNOWN, owner, new.execution):
-            raise ExecutionNotFound(f"no execution {new.execution}")
-        await tx.execute(SHARE_NAME, name_lock(owner, new.name))
-        fields = (new.id, new.source, new.name, new.data, new.execution, new.time)
-        filed = facts.filed(new.execution)
-        kept = await tx.fetchrow(KEEP_EVENT, owner, *fields, filed)
-        if kept is None:
+        for lock in sorted({name_lock(owner, event.name) for event in events}):
+            await tx.execute(SHARE_NAME, lock)
+        made = [
+            await _keep(tx, owner, event, one) for event, one in zip(events, facts, strict=True)
+        ]
+        kept = {place: one for place, one in enumerate(made) if one is not None}
+        if not kept:
             pg.db.skip_entry()
-            return Published(created=False)
-        ids = await _candidates(tx, owner, new, facts)
-        if ids:
-            event = Event(received_at=kept["received_at"], **asdict(new))
-            resumed, queues = await end_waits(
-                tx,
-                owner,
-                ids,
-                lambda wait: (
-                    wait["event"] == new.name
-                    and (wait["timeout_at"] is None or wait["timeout_at"] >= event.received_at)
-                    and facts.meet(wait["match"])
-                ),
-                result=result_of(event),
-                event=kept["number"],
-            )
+        # The locks of schedules and gates come before those of executions: see `LockPlan`.
+        firing = {place: one for place, one in kept.items() if one.fires}
+        fired: dict[int, tuple[UUID, ...]] = {}
+        if firing:
+            numbered = [(one.number, one.event) for one in firing.values()]
+            found, specs = await fire_events(tx, owner, tenant, numbered, specs)
+            fired = dict(zip(firing, found, strict=True))
+        queues: set[str] = set()
+        answers: list[Published] = []
+        for place, event in enumerate(events):
+            one, resumed = kept.get(place), 0
+            if one is None:
+                rows = await tx.fetch(FIRED_BY, owner, event.source, event.id)
+                fired[place] = tuple(row["execution"] for row in rows)
+            elif one.is_awaited:
+                resumed, woken = await _resume(tx, owner, one, facts[place])
+                queues.update(woken)
+            answers.append(Published(one is not None, resumed, fired.get(place, ())))
+    if firing and specs is not None:
+        await notify_enqueued(pg, tx.after, specs)
     if queues:
         pg.notifier.touch(owner, queues)
-    return Published(True, resumed)
+    return answers
+
+
+async def _keep(tx: Tx, owner: int, new: NewEvent, facts: Facts) -> KeptEvent | None:
+    """Store an event. Return None if it is on record."""
+    if new.execution is not None and not await tx.fetchval(IS_KNOWN, owner, new.execution):
+        raise ExecutionNotFound(f"no execution {new.execution}")
+    fields = (new.id, new.source, new.name, new.data, new.execution, new.time)
+    row = await tx.fetchrow(KEEP_EVENT, owner, *fields, facts.filed(new.execution))
+    if row is None:
+        return None
+    event = Event(received_at=row["received_at"], **asdict(new))
+    fires = new.execution is None and row["fires"] is not None
+    return KeptEvent(row["number"], event, row["awaited"] is not None, fires)
+
+
+async def _resume(tx: Tx, owner: int, kept: KeptEvent, facts: Facts) -> tuple[int, Sequence[str]]:
+    """Release the executions that wait for an event; return their number and their queues."""
+    event = kept.event
+    ids = await _candidates(tx, owner, event, facts)
+    if not ids:
+        return 0, ()
+    return await end_waits(
+        tx,
+        owner,
+        ids,
+        lambda wait: (
+            wait["event"] == event.name
+            and (wait["timeout_at"] is None or wait["timeout_at"] >= event.received_at)
+            and facts.meet(wait["match"])
+        ),
+        result=result_of(event),
+        event=kept.number,
+    )
+
+
+async def firing_events(
+    pg: StoreContext, tenant: str, schedule: UUID, times: Sequence[Instant]
+) -> list[Event | None]:
+    async with pg.db.link() as link:
+        owner = await pg.names.tenant(link, tenant)
+        rows = await link.fetch(FIRING_EVENTS, owner, schedule, list(times))
+    found = {row["tick_at"]: read_event(row) for row in rows}
+    return [found.get(at) for at in times]
 
 
 # Start at the run and look each up by itself: many executions may wait, and few are its nodes.
@@ -162,7 +252,7 @@ async def node_waits(
             last = rows[-1]["id"], rows[-1]["n"]
 
 
-async def _candidates(tx: Tx, owner: int, event: NewEvent, facts: Facts) -> list[UUID]:
+async def _candidates(tx: Tx, owner: int, event: Event, facts: Facts) -> list[UUID]:
     if event.execution is not None:
         return [event.execution]
     rows = await tx.fetch(WAITS_BY_KEY, owner, event.name, facts.keys)
@@ -211,6 +301,221 @@ def read_event(row: Row) -> Event:
         time=row["time"],
         received_at=row["received_at"],
     )
+
+
+# Events: a tick for each listener, in the transaction that stores the event.
+
+# Rows are compared with two bounds: with equations, the planner may read all schedules of the
+# tenant by their key.
+LISTENERS: Final = """{fields}
+      FROM unnest($2::text[]) u(event),
+           LATERAL (SELECT * FROM daybell.schedule
+                     WHERE event IS NOT NULL AND (event, tenant) >= (u.event, $1)
+                       AND (event, tenant) <= (u.event, $1) ORDER BY event, tenant, id OFFSET 0) s,
+           LATERAL (SELECT name FROM daybell.job
+                     WHERE key = s.job AND deleted_at IS NULL LIMIT 1) j
+     ORDER BY s.id
+    """
+# Publishers of events that fire the same schedule take turns. `last` is read by the statement after
+# the one that waits for the lock, whose snapshot is older.
+LOCK_LISTENERS: Final = """
+    SELECT id, is_paused FROM daybell.schedule WHERE tenant = $1 AND id = ANY($2::uuid[])
+     ORDER BY id FOR NO KEY UPDATE
+    """
+LAST_TICKS: Final = """
+    SELECT u.id, t.at FROM unnest($2::uuid[]) u(id),
+           LATERAL (SELECT at FROM daybell.tick WHERE tenant = $1 AND schedule = u.id
+                     ORDER BY at DESC LIMIT 1) t
+    """
+RECORD_EVENTS: Final = """
+    INSERT INTO daybell.tick (tenant, schedule, at, decision, reason, execution, event)
+    SELECT $1, u.* FROM unnest($2::uuid[], $3::float8[], $4::smallint[], $5::text[], $6::uuid[],
+                               $7::bigint[]) u
+    """
+COUNT_EVENTS: Final = """
+    UPDATE daybell.schedule s
+       SET fired = s.fired + u.fired, skipped = s.skipped + u.skipped,
+           missed = s.missed + u.missed, last_at = coalesce(u.last_at, s.last_at)
+      FROM unnest($2::uuid[], $3::int[], $4::int[], $5::int[], $6::float8[])
+             u(id, fired, skipped, missed, last_at)
+     WHERE s.tenant = $1 AND s.id = u.id
+    """
+
+
+class Unresolved(Exception):
+    """The jobs that events fire are not known by number. Look them up while no connection is
+    held, and begin again.
+    """
+
+    def __init__(self, executions: Sequence[NewExecution]) -> None:
+        super().__init__()
+        self.executions = executions
+
+
+async def fire_events(
+    tx: Tx, owner: int, tenant: str, events: Sequence[tuple[int, Event]], known: Specs | None
+) -> tuple[list[tuple[UUID, ...]], Specs | None]:
+    """Fire the schedules that these new events fire, given with their numbers. Return the
+    executions of each event, and the names of their jobs. `known` are names that the caller has
+    looked up. Raises Unresolved.
+    """
+    plan = await _plan_events(tx, owner, tenant, events)
+    if not plan.listeners:
+        return [()] * len(events), known
+    specs = _specs_of(tx.pg, owner, tenant, plan.executions, known)
+    gates = {gate for new in plan.executions if (gate := specs.of(new).gate(new)) is not None}
+    if gates:
+        await lock_gates(tx, owner, gates)
+    try:
+        answers = await enqueue_on(tx, specs, plan.executions, are_locked=True)
+    except Outdated:
+        raise Unresolved(plan.executions) from None
+    plan.settle({new.id: one for new, one in zip(plan.executions, answers, strict=True)})
+    ticks = plan.ticks
+    await tx.execute(
+        RECORD_EVENTS,
+        owner,
+        [schedule for schedule, _ in ticks],
+        [tick.at for _, tick in ticks],
+        [DECISION_CODES[tick.decision] for _, tick in ticks],
+        [tick.reason for _, tick in ticks],
+        [tick.execution and tick.execution.id for _, tick in ticks],
+        [tick.event for _, tick in ticks],
+    )
+    listeners = plan.listeners.values()
+    await tx.execute(
+        COUNT_EVENTS,
+        owner,
+        [one.schedule.id for one in listeners],
+        [one.fired for one in listeners],
+        [one.skipped for one in listeners],
+        [one.missed for one in listeners],
+        [one.last_at for one in listeners],
+    )
+    await count_ticks(tx, owner, len(specs.made))
+    return plan.executions_of([number for number, _ in events]), specs
+
+
+async def _plan_events(
+    tx: Tx, owner: int, tenant: str, events: Sequence[tuple[int, Event]]
+) -> EventPlan:
+    """Lock the schedules that accept these events, and plan their ticks."""
+    plan = EventPlan()
+    names = sorted({event.name for _, event in events})
+    by_name: dict[str | None, list[Schedule]] = {}
+    for row in await tx.fetch(LISTENERS.format(fields=FIELDS), owner, names):
+        one = read_schedule(row, tenant)
+        by_name.setdefault(one.event, []).append(one)
+    fired = [
+        (one, number, event)
+        for number, event in events
+        for one in by_name.get(event.name, ())
+        if plan.accepts(one, number, event)
+    ]
+    if not fired:
+        return plan
+    ids = sorted({one.id for one, *_ in fired})
+    locked = {row["id"]: row["is_paused"] for row in await tx.fetch(LOCK_LISTENERS, owner, ids)}
+    last = {row["id"]: row["at"] for row in await tx.fetch(LAST_TICKS, owner, ids)}
+    for one, number, event in fired:
+        if one.id not in locked:  # it was deleted just now
+            continue
+        if one.id not in plan.listeners:
+            plan.learn(replace(one, is_paused=locked[one.id]), last.get(one.id))
+        plan.add(one.id, number, event)
+    return plan
+
+
+def _specs_of(
+    pg: StoreContext,
+    owner: int,
+    tenant: str,
+    executions: Sequence[NewExecution],
+    known: Specs | None,
+) -> Specs:
+    if known is not None and known.cover(executions):
+        return known
+    found = pg.names.known(tenant, {(new.job, new.queue) for new in executions})
+    if found is None:
+        raise Unresolved(executions)
+    return Specs(
+        owner, False, {one: JobKey(owner, job, lane) for one, (job, lane) in found[1].items()}
+    )
+
+
+async def list_listeners(pg: StoreContext, tenant: str, event: str) -> list[Schedule]:
+    async with pg.db.link() as link:
+        owner = await pg.names.tenant(link, tenant)
+        rows = await link.fetch(LISTENERS.format(fields=FIELDS), owner, [event])
+    return [read_schedule(row, tenant) for row in rows]
+
+
+# Files that schedules wait for.
+
+WATCHED: Final = """
+    SELECT path, size, changed_at, inode FROM daybell.watched_file WHERE tenant = $1 AND root = $2
+    """
+NOTE: Final = """
+    INSERT INTO daybell.watched_file (tenant, root, path, size, changed_at, inode)
+    SELECT $1, $2, u.* FROM unnest($3::text[], $4::bigint[], $5::bigint[], $6::text[]) u
+     ORDER BY 3
+    ON CONFLICT (tenant, root, path) DO UPDATE
+       SET size = excluded.size, changed_at = excluded.changed_at, inode = excluded.inode
+    """
+FORGET: Final = """
+    DELETE FROM daybell.watched_file WHERE tenant = $1 AND root = $2 AND path = ANY($3::text[])
+    """
+
+
+async def watched_files(pg: StoreContext, tenant: str, root: str) -> dict[str, FileMark]:
+    async with pg.db.link() as link:
+        owner = await pg.names.tenant(link, tenant)
+        rows = await link.fetch(WATCHED, owner, root)
+    return {
+        row["path"]: FileMark(row["size"], row["changed_at"], int(row["inode"])) for row in rows
+    }
+
+
+async def note_files(
+    pg: StoreContext,
+    tenant: str,
+    root: str,
+    *,
+    seen: Mapping[str, FileMark],
+    gone: Collection[str] = (),
+) -> None:
+    async def work() -> None:
+        async with pg.transaction() as tx:
+            owner = await pg.names.tenant(tx, tenant)
+            marks = seen.values()
+            await tx.execute(
+                NOTE,
+                owner,
+                root,
+                list(seen),
+                [mark.size for mark in marks],
+                [mark.changed_at for mark in marks],
+                [str(mark.inode) for mark in marks],
+            )
+            await tx.execute(FORGET, owner, root, sorted(gone))
+
+    await pg.db.settled(work)
+
+
+FIRED_BY: Final = """
+    SELECT t.execution
+      FROM (SELECT number FROM daybell.event WHERE tenant = $1 AND source = $2 AND id = $3) e,
+           LATERAL (SELECT execution FROM daybell.tick
+                     WHERE event = e.number AND execution IS NOT NULL OFFSET 0) t
+     ORDER BY t.execution
+    """
+FIRING_EVENTS: Final = """
+    SELECT u.at AS tick_at, e.*
+      FROM unnest($3::float8[]) u(at),
+           LATERAL (SELECT event FROM daybell.tick
+                     WHERE tenant = $1 AND schedule = $2 AND at = u.at LIMIT 1) t,
+           LATERAL (SELECT * FROM daybell.event WHERE number = t.event LIMIT 1) e
+    """
 
 
 # Events that came before the waits that they end.
@@ -680,19 +985,31 @@ async def write_log(
         )
 
 
-# A part is there twice if it was written again because the first answer was lost.
-READ_LOG: Final = f"""
+# A part is there twice if it was written again because the first answer was lost. Of the execution
+# $3, parts behind a place are read; of the others, all.
+_PARTS: Final = f"""
     SELECT DISTINCT ON (attempt, number) attempt, number, text
-      FROM (SELECT attempt, number, text FROM daybell.log WHERE tenant + 0 = $1 AND id = $2
+      FROM (SELECT attempt, number, text FROM daybell.log WHERE tenant + 0 = $1 AND id = u.id
             UNION ALL
-            SELECT attempt, {LAST}, log FROM daybell.attempt WHERE tenant + 0 = $1 AND id = $2
+            SELECT attempt, {LAST}, log FROM daybell.attempt WHERE tenant + 0 = $1 AND id = u.id
             UNION ALL
-            SELECT attempt, {LAST}, log FROM daybell.dead WHERE tenant + 0 = $1 AND id = $2
+            SELECT attempt, {LAST}, log FROM daybell.dead WHERE tenant + 0 = $1 AND id = u.id
             UNION ALL
-            SELECT h.attempt, {LAST}, h.log FROM unnest(ARRAY[$2::uuid]) u(id), {IN_HISTORY}) x
-     WHERE text IS NOT NULL AND (attempt, number) > ($3, $4)
-     ORDER BY attempt, number LIMIT $5
+            SELECT h.attempt, {LAST}, h.log FROM {IN_HISTORY}) x
+     WHERE text IS NOT NULL AND (u.id <> $3 OR (attempt, number) > ($4, $5))
+     ORDER BY attempt, number
     """
+READ_LOG: Final = f"""
+    SELECT p.* FROM unnest($2::uuid[]) u(id), LATERAL ({_PARTS} LIMIT $6) p
+    """
+# All parts of these executions are found, but only the texts of one page are read.
+READ_LOGS: Final = within_page(
+    f"""
+    SELECT u.place, u.id, p.* FROM unnest($2::uuid[]) WITH ORDINALITY u(id, place),
+           LATERAL ({_PARTS}) p""",
+    "octet_length(text)",
+    "place, attempt, number",
+)
 
 
 async def read_log(
@@ -701,8 +1018,20 @@ async def read_log(
     checks.check_limit(limit, most=PAGE_ITEMS_MAX)
     async with pg.db.link() as link:
         key = await pg.names.tenant(link, tenant)
-        rows = await link.fetch(READ_LOG, key, id, *after, limit)
+        rows = await link.fetch(READ_LOG, key, [id], id, *after, limit)
     return [LogPart(*row) for row in rows]
+
+
+async def read_logs(
+    pg: StoreContext, tenant: str, ids: Sequence[UUID], *, start: LogPlace | None = None
+) -> Page[FoundPart]:
+    check_limit(len(ids))
+    first = start or LogPlace(ids[0])
+    async with pg.db.link(Pace.VIEW) as link:
+        key = await pg.names.tenant(link, tenant)
+        rows = await link.fetch(READ_LOGS, key, list(ids), first.execution, *first.after)
+    parts = (LogPart(row["attempt"], row["number"], row["text"]) for row in rows)
+    return cut_parts(map(FoundPart, (row["id"] for row in rows), parts))
 
 
 # Removal of the steps and waits of executions that are gone.

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection
 from copy import copy
 from functools import wraps
-from typing import Concatenate, Final, ParamSpec, Self, TypeVar
+from typing import Concatenate, ParamSpec, Self, TypeVar
 
-from daybell.core import checks
 from daybell.core.access import NewAuditEntry
 from daybell.core.checks import check_limit
 from daybell.core.limits import POOL_SIZE
@@ -18,6 +17,7 @@ from daybell.core.units import Seconds
 from daybell.core.views import (
     DEFAULT_RETENTION,
     SWEEPS,
+    Folded,
     Health,
     Removed,
     Retention,
@@ -44,8 +44,7 @@ from daybell.store.postgres import enqueue as enqueue_room
 from daybell.store.postgres import steps as steps_room
 from daybell.store.postgres.connection import Database
 from daybell.store.postgres.context import ALL_TENANTS, SCHEDULES, WORKERS, Listener, StoreContext
-
-FOLD_ROWS: Final = 20_000  # the statement adds them up, so that few rows are sent
+from daybell.store.postgres.flow import limit_views
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -91,11 +90,13 @@ class PostgresQueue(PostgresPort):
     begin = operation(transactions.begin)
     register = operation(workers.register)
     renew = operation(workers.renew)
+    renew_idle = operation(workers.renew_idle)
     drain = operation(workers.drain)
     release = operation(workers.release)
     retire = operation(workers.retire)
     record_sole = operation(workers.record_sole)
     lost = operation(workers.lost)
+    read_traces = operation(enqueue_room.read_traces)
     write_log = operation(steps_room.write_log)
 
 
@@ -104,8 +105,12 @@ class PostgresSchedules(PostgresPort):
 
     put_schedules = operation(schedules.put_schedules)
     delete_schedules = operation(schedules.delete_schedules)
+    list_listeners = operation(steps_room.list_listeners)
+    watched_files = operation(steps_room.watched_files)
+    note_files = operation(steps_room.note_files)
     list_schedules = operation(schedules.list_schedules)
     list_job_schedules = operation(schedules.list_job_schedules)
+    next_schedules = operation(schedules.next_schedules)
     due_schedules = operation(schedules.due_schedules)
     fire = operation(schedules.fire)
     schedules_ahead = operation(schedules.schedules_ahead)
@@ -131,6 +136,8 @@ class PostgresRuns(PostgresPort):
     steps = operation(steps_room.steps)
     record = operation(steps_room.record)
     publish = operation(steps_room.publish)
+    publish_many = operation(steps_room.publish_many)
+    firing_events = operation(steps_room.firing_events)
     node_waits = operation(steps_room.node_waits)
     list_events = operation(steps_room.list_events)
 
@@ -141,6 +148,7 @@ class PostgresCatalog(PostgresPort):
     define_jobs = operation(catalog.define_jobs)
     launch = operation(catalog.launch)
     get_job = operation(catalog.get_job)
+    get_jobs = operation(catalog.get_jobs)
     find_job = operation(catalog.find_job)
     list_jobs = operation(catalog.list_jobs)
     list_versions = operation(catalog.list_versions)
@@ -149,15 +157,21 @@ class PostgresCatalog(PostgresPort):
     get_execution = operation(views.get_execution)
     list_executions = operation(views.list_executions)
     count_executions = operation(views.count_executions)
+    estimate_executions = operation(views.estimate_executions)
     job_activity = operation(views.job_activity)
     job_ids = operation(views.job_ids)
     list_queues = operation(views.list_queues)
+    list_limits = operation(limit_views.list_limits)
+    change_limit = operation(limit_views.change_limit)
+    limit_wait = operation(limit_views.limit_wait)
     get_position = operation(views.get_position)
     list_backlogs = operation(views.list_backlogs)
+    list_demands = operation(views.list_demands)
     activity = operation(views.activity)
     read_stats = operation(stats.read_stats)
     read_totals = operation(stats.read_totals)
     read_log = operation(steps_room.read_log)
+    read_logs = operation(steps_room.read_logs)
     miscounts = operation(gates.miscounts)
     list_workers = operation(workers.list_workers)
     offers = operation(workers.offers)
@@ -181,15 +195,13 @@ class PostgresAdmin(PostgresPort):
     list_secrets = operation(admin.list_secrets)
     delete_secret = operation(admin.delete_secret)
     fetch_secrets = operation(admin.fetch_secrets)
-    set_template = operation(admin.set_template)
-    get_template = operation(admin.get_template)
-    list_templates = operation(admin.list_templates)
-    delete_template = operation(admin.delete_template)
-    set_alert_rule = operation(admin.set_alert_rule)
-    get_alert_rule = operation(admin.get_alert_rule)
-    list_alert_rules = operation(admin.list_alert_rules)
-    delete_alert_rule = operation(admin.delete_alert_rule)
+    put_record = operation(admin.put_record)
+    get_record = operation(admin.get_record)
+    list_records = operation(admin.list_records)
+    delete_record = operation(admin.delete_record)
     alert_work = operation(admin.alert_work)
+    outbox_work = operation(admin.outbox_work)
+    dispatch = operation(admin.dispatch)
     list_incidents = operation(admin.list_incidents)
     move_incident = operation(admin.move_incident)
     write_audit = operation(admin.write_audit)
@@ -316,15 +328,15 @@ class PostgresStore:
         # Room that runs out needs no write to be found:
         await upkeep.check_writable(self.context)
 
+    @property
+    def connections_made(self) -> int:
+        return self.context.db.connections_made
+
     async def figures(self) -> dict[str, float]:
         return await stats.figures(self.context)
 
     async def health(self) -> Health:
         return await upkeep.health(self.context)
-
-    async def fold_stats(self, *, limit: int = FOLD_ROWS) -> bool:
-        checks.check_limit(limit, most=FOLD_ROWS)
-        return await stats.fold_stats(self.context, limit=limit)
 
     async def upkeep(
         self,
@@ -341,5 +353,6 @@ class PostgresStore:
             advanced=await runs.advance_runs(pg, limit) if SweepKind.ADVANCE in sweeps else 0,
             admitted=await gates.admit(pg, limit) if SweepKind.ADMIT in sweeps else 0,
             miscounts=await gates.recount_gates(pg) if SweepKind.RECOUNT in sweeps else (),
+            folded=await stats.fold_stats(pg, limit) if SweepKind.FOLD in sweeps else Folded(),
             removed=await upkeep.retain(pg, policy) if SweepKind.RETAIN in sweeps else Removed(),
         )

@@ -10,6 +10,7 @@ from uuid import UUID
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 
 from daybell.core.checks import KEY_KEPT_SECONDS, MINUTE_KEPT_SECONDS
+from daybell.core.flow import BUCKET_SECONDS_KEPT
 from daybell.core.limits import EVENT_SECONDS_KEPT, REPEAT_SECONDS_KEPT
 from daybell.core.options import Keep
 from daybell.core.units import Instant, Seconds
@@ -39,6 +40,7 @@ from daybell.store.codec import STATES, WORKER_CODES
 from daybell.store.migrate import Applied, Migration, check, known_migrations, pending
 from daybell.store.postgres.connection import Link, Row
 from daybell.store.postgres.context import ALL_TENANTS, SCHEDULES, HistoryWalk, StoreContext, Tx
+from daybell.store.postgres.flow.limits import remove_buckets
 from daybell.store.postgres.gates import remove_gates
 from daybell.store.postgres.interventions import discard_old
 from daybell.store.postgres.stats import remove_stats
@@ -214,7 +216,8 @@ LOOK_AT_JOBS: Final = """
              OR EXISTS (SELECT FROM daybell.history v WHERE v.job = j.key AND v.node IS NULL)
              OR EXISTS (SELECT FROM daybell.schedule s
                          WHERE s.job = j.key AND (s.next_at IS NOT NULL OR s.since IS NOT NULL
-                                                  OR s.delay IS NOT NULL OR s.is_reboot)) AS is_used
+                                                  OR s.delay IS NOT NULL OR s.is_reboot
+                                                  OR s.event IS NOT NULL)) AS is_used
         FROM daybell.job j WHERE j.key = ANY($1::int[])),
     d AS MATERIALIZED (
       SELECT j.key, j.tenant, v.definition
@@ -279,17 +282,27 @@ IN_THE_WAY: Final = (
 DEAD: Final = WORKER_CODES[WorkerState.DEAD]
 # The names that this program reads and writes. A newer schema may have more: it can do without.
 TABLES: Final = (
-    "agenda", "alert_rule", "api_key", "attempt", "attempt_rest", "dead", "event", "event_key",
-    "gate", "history", "history_rest", "idempotency", "incident", "job", "job_version", "lane",
-    "leader", "lease", "live", "log", "log_rest", "node", "parked", "paused_queue", "repeated",
-    "run", "schedule", "secret", "stat_fold", "stat_hour", "stat_minute", "stat_total", "step",
-    "template", "tenant", "tenant_minute", "tick", "wait", "watch", "worker",
+    "agenda", "alert_rule", "api_key", "attempt", "attempt_rest", "bucket", "collapsed", "dead",
+    "event", "event_key", "export_policy", "flow_limit", "gate", "history", "history_rest",
+    "holder", "idempotency", "incident", "job", "job_version", "lane", "leader", "lease", "live",
+    "log", "log_rest", "missed", "node", "outbox", "parked", "paused_queue", "repeated", "run",
+    "schedule", "secret", "share", "share_slot", "stat_fold", "stat_hour", "stat_minute",
+    "stat_total", "step", "subscription", "template", "tenant", "tenant_minute", "tick", "trace",
+    "wait", "waiter", "watch", "watched_file", "worker",
 )  # fmt: skip
 READ_ONLY: Final = ("audit", "audit_head")  # functions write them
 FUNCTIONS: Final = (
-    "charge", "count_enqueued", "drop_audit", "drop_days", "make_days", "now", "record_audit",
-    "refuse_repeated", "rest_repeats",
+    "charge", "collapse", "collapse_key", "count_enqueued", "drop_audit", "drop_days", "make_days",
+    "now", "record_audit", "refuse_repeated", "rest_repeats",
 )  # fmt: skip
+
+
+# What an export still has to write is kept; infinity: there are no exports.
+EXPORTED: Final = """
+    SELECT daybell.now() AS now,
+           coalesce(min((definition::json ->> 'until')::float8), 'infinity') AS exported
+      FROM daybell.export_policy
+    """
 
 
 async def retain(pg: StoreContext, policy: Retention) -> Removed:
@@ -299,21 +312,24 @@ async def retain(pg: StoreContext, policy: Retention) -> Removed:
 
 async def _retain(pg: StoreContext, policy: Retention) -> Removed:
     async with pg.autocommit() as tx:
-        now: Instant = await tx.fetchval("SELECT daybell.now()")
+        row = await tx.fetchrow(EXPORTED)
+        assert row is not None, "it has no condition"
+        now: Instant = row["now"]
+        exported: Instant = row["exported"]
         await tx.execute("SELECT daybell.make_days($1)", DAYS_AHEAD)
         walk = await _start_walk(tx, policy, now)
-    before = now - walk.policies.longest
+    before = min(now - walk.policies.longest, exported)
     partitions = 0
     for parent in ("history", "attempt", "log"):
         async with pg.autocommit() as tx:
             partitions += await tx.fetchval("SELECT daybell.drop_days($1, $2)", parent, before)
     async with pg.transaction() as tx:
-        judged, has_more_days = await _judge_history(tx, walk, now)
+        judged, has_more_days = await _judge_history(tx, walk, now, exported)
     async with pg.autocommit() as tx:
         executions = await _remove(tx, "history_rest", "finished_at < $1", before)
         attempts = await _remove(tx, "attempt_rest", "ended_at < $1", before)
         parts = await _remove(tx, "log_rest", "written_at < $1", before)
-        ticks = await _remove(tx, "tick", "at < $1", now - policy.ticks)
+        ticks = await _remove(tx, "tick", "at < $1", min(now - policy.ticks, exported))
         workers = await _remove(
             tx,
             "worker w",
@@ -407,9 +423,11 @@ async def _start_walk(tx: Tx, policy: Retention, now: Instant) -> HistoryWalk:
     return walk
 
 
-async def _judge_history(tx: Tx, walk: HistoryWalk, now: Instant) -> tuple[int, bool]:
-    """Judge a part of the first day that has reached another age; return the number of removed
-    executions, and True if there is more to judge.
+async def _judge_history(
+    tx: Tx, walk: HistoryWalk, now: Instant, exported: Instant
+) -> tuple[int, bool]:
+    """Judge a part of the first day that is exported and has reached another age; return the
+    number of removed executions, and True if there is more to judge.
     """
     policies = walk.policies
     if policies.ends_dead_letters:
@@ -419,7 +437,7 @@ async def _judge_history(tx: Tx, walk: HistoryWalk, now: Instant) -> tuple[int, 
     for row in await tx.fetch(HISTORY_DAYS) if policies.ages else ():
         day, age = row["low"], now - row["low"] - 86400
         due = max((one for one in policies.ages if one <= age), default=0.0)
-        if due > walk.judged.get(day, 0.0):
+        if day + 86400 <= exported and due > walk.judged.get(day, 0.0):
             break
     else:
         return 0, False
@@ -500,6 +518,9 @@ async def _remove_others(tx: Tx, now: Instant, before: Instant) -> list[int]:
         *await remove_stats(tx, now, REMOVED_ROWS_MAX),
         await _remove(tx, "idempotency", "at < $1", now - REPEAT_SECONDS_KEPT),
         await _remove(tx, "repeated", "at < $1", now - REPEAT_SECONDS_KEPT),
+        await _remove(tx, "collapsed c", _UNUSED_KEY, now),
+        await remove_buckets(tx, now - BUCKET_SECONDS_KEPT, REMOVED_ROWS_MAX),
+        await _remove(tx, "trace t", _OLD_TRACE, before),
         await _remove(tx, "tenant_minute", "minute * 60 < $1", now - MINUTE_KEPT_SECONDS),
         await _remove(tx, "api_key", "least(revoked_at, expires_at) < $1", now - KEY_KEPT_SECONDS),
         await tx.fetchval("SELECT daybell.drop_audit($1)", REMOVED_ROWS_MAX),
@@ -509,6 +530,16 @@ async def _remove_others(tx: Tx, now: Instant, before: Instant) -> list[int]:
     ]
     await tx.execute("SELECT daybell.rest_repeats()")
     return removed
+
+
+_OLD_TRACE: Final = (
+    "created_at < $1 AND NOT EXISTS"
+    " (SELECT FROM daybell.live v WHERE v.tenant = t.tenant AND v.id = t.id)"
+)
+_UNUSED_KEY: Final = (
+    "keep_until < $1 AND NOT EXISTS"
+    " (SELECT FROM daybell.live v WHERE v.tenant = c.tenant AND v.id = c.execution)"
+)
 
 
 async def _remove(tx: Tx, table: str, condition: str, before: Instant) -> int:

@@ -25,6 +25,7 @@ from daybell.core.limits import (
     NEXT_SCHEDULES_MAX,
     SCAN_ITEMS_MAX,
 )
+from daybell.core.placement import MARK, OVERDUE_MAX, PREFER_SECONDS, DemandingLane
 from daybell.core.schedule import Schedule
 from daybell.core.views import (
     HOLDERS_MAX,
@@ -42,6 +43,7 @@ from daybell.core.views import (
     Total,
     cut_page,
     execution_bytes,
+    join_backlogs,
     scan,
 )
 from daybell.errors import ExecutionNotFound
@@ -58,6 +60,7 @@ from daybell.store.postgres.connection import SNAPSHOT, Row
 from daybell.store.postgres.context import StoreContext, Tx
 from daybell.store.postgres.names import IN_HISTORY, within_page
 from daybell.store.postgres.schedules import FIELDS, FIRST_ID, LAST_ID, NEXT, read_schedule
+from daybell.store.sorting import in_order, sort_page
 from daybell.store.timeouts import Pace
 
 # Recent activity, for rates.
@@ -293,6 +296,8 @@ async def list_executions(
     cursor: str | None = None,
 ) -> Page[Execution]:
     check_limit(limit)
+    if where.order is not None:
+        return await _list_sorted(pg, tenant, where, limit, cursor)
     after = check_cursor(cursor)
     more = None
     async with pg.autocommit(Pace.VIEW) as tx:
@@ -320,12 +325,38 @@ async def _search(
     """Scan the rows that the other conditions select. The values are compared here: arguments are
     text that need not be `jsonb`, and a cast that fails would end the statement.
     """
-    names = [name for name in Candidate._fields if name == "id" or name in content.columns]
+    candidates, end = await _candidates(tx, tenant, where, content.columns, after)
+    found = scan(candidates, content, limit)
+    return Found(found.ids, found.next_cursor or end)
+
+
+async def _list_sorted(
+    pg: StoreContext, tenant: str, where: ExecutionFilter, limit: int, cursor: str | None
+) -> Page[Execution]:
+    """Sort the executions that match, and read a page of them."""
+    async with pg.autocommit(Pace.VIEW) as tx:
+        now = await tx.fetchval("SELECT daybell.now()")
+        candidates, end = await _candidates(tx, tenant, where, where.sort_columns, None)
+        has_more = end is not None
+        ids, more = sort_page(candidates, where, limit, cursor, now=now, has_more=has_more)
+        if not ids:
+            return Page(items=())
+        chosen = where.without_content(ids)
+        rows = await _newest(tx, tenant, chosen, LISTED, LIST_SIZE, limit, None)
+        found = await _executions(tx, tenant, cut_walk(rows)[0])
+    return Page(items=tuple(in_order(found, ids)), next_cursor=more)
+
+
+async def _candidates(
+    tx: Tx, tenant: str, where: ExecutionFilter, needed: frozenset[str], after: UUID | None
+) -> tuple[Iterator[Candidate], str | None]:
+    """Read columns of the newest executions that indexes find, and the cursor to go on with."""
+    names = [name for name in Candidate._fields if name == "id" or name in needed]
     texts = [name for name in names if name in ("args", "error")]
     size = " + ".join(f"coalesce(octet_length({name}), 0)" for name in texts) or "0"
     columns = ", ".join(f"p.{name}" for name in names)
     begin, most = where.without_content(), SCAN_ITEMS_MAX + 1
-    rows = await _newest(tx, tenant, begin, columns, size, most, after, content=content)
+    rows = await _newest(tx, tenant, begin, columns, size, most, after, content=where.content)
     rows, end = cut_walk(rows)
     jobs: dict[int, str] = {}
     if "job" in names:
@@ -335,8 +366,7 @@ async def _search(
         Candidate(**{name: row[name] for name in plain}, job=jobs[row["job"]] if jobs else None)
         for row in rows
     )
-    found = scan(candidates, content, limit)
-    return Found(found.ids, found.next_cursor or end)
+    return candidates, end
 
 
 async def _newest(
@@ -394,6 +424,45 @@ async def count_executions(pg: StoreContext, tenant: str, where: ExecutionFilter
         else:
             counts[STATES[row["state"]]] += row["n"]
     return Counts(counts, at_least=more)
+
+
+# Pages, of which so many are read: those of a partition have about ten rows each.
+SIZE: Final = """
+    SELECT sum(pg_relation_size(r.oid)) / current_setting('block_size')::int
+      FROM (SELECT i.inhrelid AS oid FROM pg_inherits i
+             WHERE i.inhparent = 'daybell.history'::regclass
+            UNION ALL SELECT 'daybell.live'::regclass UNION ALL SELECT 'daybell.dead'::regclass) r
+    """
+SAMPLE_PAGES: Final = SCAN_ITEMS_MAX / 10
+
+
+async def estimate_executions(pg: StoreContext, tenant: str, where: ExecutionFilter) -> int:
+    check_countable(where)
+    wanted = frozenset(State) if where.states is None else where.states
+    ended = (wanted & {State.DEAD}) if where.dead_letters else wanted & TERMINAL
+    async with pg.autocommit(Pace.VIEW) as tx:
+        pages = await tx.fetchval(SIZE)
+        share = min(100.0, 100.0 * SAMPLE_PAGES / max(1.0, float(pages or 0)))
+        query, _ = await _query(tx, tenant, where)
+        tables = {"dead": ended & {State.DEAD}}
+        if not where.dead_letters:
+            tables["history"] = ended
+            if where.worker is None and wanted - TERMINAL:
+                tables["live"] = wanted - TERMINAL
+        sample = f"TABLESAMPLE SYSTEM ({share:.6f}) REPEATABLE (1)"
+        counted = " + ".join(
+            f"(SELECT count(*) FROM daybell.{table} v {sample}"
+            f" WHERE {query.all_of('v.tenant = $1', _of_states(table, states))})"
+            for table, states in tables.items()
+            if states
+        )
+        count = await tx.fetchval(f"SELECT {counted}", *query.values) if counted else 0
+    return round(count * 100 / share)
+
+
+def _of_states(table: str, states: frozenset[State]) -> str:
+    """Return the condition on rows of a table. An unfinished row may have any of these states."""
+    return "true" if table == "live" else f"v.state IN ({_states(states)})"
 
 
 # A count reads $2 rows, and one more to know that there are more: of a lane and a priority, or of
@@ -564,14 +633,39 @@ async def list_backlogs(pg: StoreContext, tenant: str, queue: str) -> list[Backl
     async with pg.db.link(Pace.VIEW) as link:
         key = await pg.names.tenant(link, tenant)
         rows = await link.fetch(BACKLOGS, key, queue, COUNT_ITEMS_MAX)
-    return [
+    return join_backlogs(
         Backlog(
             needs=row["needs"],
             due=Total(row["n"], is_exact=not row["more"]),
             oldest_run_at=row["oldest"],
         )
         for row in rows
-    ]
+    )
+
+
+# Lanes with demands are few; without one, this reads the names of the queues' lanes only.
+DEMANDS: Final = f"""
+    WITH t AS MATERIALIZED (SELECT daybell.now() AS now)
+    SELECT l.queue, l.needs, d.oldest, d.overdue, (SELECT now FROM t) AS now
+      FROM daybell.lane l, LATERAL (
+        SELECT min(x.oldest) AS oldest, sum(x.overdue)::int AS overdue FROM {_PRIORITIES}, LATERAL (
+          SELECT (SELECT min(a.run_at) FROM daybell.agenda a
+                   WHERE a.lane = l.key AND a.priority = p.priority
+                     AND a.run_at <= (SELECT now FROM t)) AS oldest,
+                 (SELECT count(*) FROM (
+                    SELECT FROM daybell.agenda a
+                     WHERE a.lane = l.key AND a.priority = p.priority
+                       AND a.run_at <= (SELECT now FROM t) - {PREFER_SECONDS}
+                     LIMIT {OVERDUE_MAX}) o) AS overdue) x) d
+     WHERE l.tenant = $1 AND l.queue = ANY($2::text[]) AND strpos(l.needs, '{MARK}') > 0
+     ORDER BY l.queue, l.needs COLLATE "C"
+    """
+
+
+async def list_demands(pg: StoreContext, tenant: str, queues: Sequence[str]) -> list[DemandingLane]:
+    async with pg.db.link() as link:
+        rows = await link.fetch(DEMANDS, await pg.names.tenant(link, tenant), list(queues))
+    return [DemandingLane(**row) for row in rows]
 
 
 JOB: Final = "SELECT key FROM daybell.job WHERE tenant = $1 AND name = $2"
@@ -729,8 +823,9 @@ def _days(query: Query, content: Content) -> str:
     of whole partitions: a walk reads no row in vain.
     """
     days = ""
-    if content.ended_since is not None:
-        days += f" AND v.finished_at >= {query.bind(content.ended_since // DAY * DAY)}"
+    for since in (content.ended_since, content.active_since):
+        if since is not None:
+            days += f" AND v.finished_at >= {query.bind(since // DAY * DAY)}"
     if content.ended_until is not None:
         days += f" AND v.finished_at < {query.bind(-(-content.ended_until // DAY) * DAY)}"
     return days

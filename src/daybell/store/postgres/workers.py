@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import inf
 from typing import Final
 from uuid import UUID
@@ -14,6 +14,7 @@ from daybell.core.execution import Losses, Lost
 from daybell.core.job import JobDefinition
 from daybell.core.lifecycle import after_release
 from daybell.core.limits import check_labels, check_name
+from daybell.core.placement import Site
 from daybell.core.units import Instant, Seconds
 from daybell.core.worker import UNWATCHED, NewWorker, Offer, Renewal, Watch, Worker, WorkerState
 from daybell.store.codec import WORKER_CODES, WORKER_STATES
@@ -41,9 +42,9 @@ REGISTER: Final = f"""
          SELECT FROM daybell.worker d WHERE d.tenant = $1 AND d.id = $2 AND d.state = {DEAD}))
     INSERT INTO daybell.worker AS w (id, tenant, name, host, pid, version, queues, kinds, labels,
                                      capacity, state, started_at, renewed_at, lease_until,
-                                     tasks)
+                                     tasks, resources)
     SELECT $2, $1, $3, $4, $5, $6, $7::text[], $8::text[], $9, $10, {LIVE}, now, now, now + $11,
-           $12
+           $12, $14
       FROM t
     ON CONFLICT (tenant, id) DO UPDATE
        SET renewed_at = excluded.renewed_at, lease_until = excluded.lease_until
@@ -81,6 +82,7 @@ async def register(
             if worker.tasks is not None
             else None,
             replaces,
+            msgspec.json.encode(worker.resources, order="sorted").decode(),
         )
     if row is None:
         raise dead_worker(worker.id)
@@ -133,6 +135,29 @@ async def renew(
     returned = await release(pg, tenant, worker=worker, leases=unknown) if unknown else 0
     cancel = tuple(zip(row["cancelling"], row["attempts"], strict=True))
     return msgspec.structs.replace(_renewal(row), cancel=cancel, returned=returned)
+
+
+# Rows are locked in the order of ids, as another process may renew some of the same.
+RENEW_IDLE: Final = f"""
+    WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
+    x AS MATERIALIZED (
+      SELECT w.id FROM daybell.worker w
+       WHERE w.tenant = $1 AND w.id = ANY($2::uuid[]) AND w.state <> {DEAD}
+         AND NOT EXISTS (SELECT FROM daybell.lease l WHERE l.worker = w.id)
+       ORDER BY w.id FOR UPDATE OF w)
+    UPDATE daybell.worker w SET renewed_at = t.now, lease_until = t.now + $3
+      FROM t WHERE w.tenant = $1 AND w.id = ANY(ARRAY(SELECT id FROM x))
+    RETURNING w.id, w.state, w.lease_until, w.renewed_at
+    """
+
+
+async def renew_idle(
+    pg: StoreContext, tenant: str, *, workers: Collection[UUID], lease: Seconds
+) -> dict[UUID, Renewal]:
+    async with pg.db.link() as link:
+        key = await pg.names.tenant(link, tenant)
+        rows = await link.fetch(RENEW_IDLE, key, list(workers), lease)
+    return {row["id"]: _renewal(row) for row in rows}
 
 
 DRAIN: Final = f"""
@@ -341,7 +366,7 @@ async def list_workers(
 
 
 OFFERS: Final = f"""
-    SELECT DISTINCT queues, kinds, tasks FROM daybell.worker
+    SELECT DISTINCT queues, kinds, tasks, labels, resources FROM daybell.worker
      WHERE tenant = $1 AND state = {LIVE} AND lease_until > daybell.now()
     """
 
@@ -354,6 +379,10 @@ async def offers(pg: StoreContext, tenant: str) -> list[Offer]:
             queues=tuple(row["queues"]),
             kinds=tuple(row["kinds"]),
             tasks=_tasks(row["tasks"]),
+            site=Site(
+                labels=msgspec.json.decode(row["labels"], type=dict[str, str]),
+                resources=msgspec.json.decode(row["resources"], type=dict[str, float]),
+            ),
         )
         for row in rows
     ]
@@ -370,6 +399,7 @@ def _worker(row: Row, tenant: str) -> Worker:
         queues=tuple(row["queues"]),
         kinds=tuple(row["kinds"]),
         labels=msgspec.json.decode(row["labels"], type=dict[str, str]),
+        resources=msgspec.json.decode(row["resources"], type=dict[str, float]),
         capacity=row["capacity"],
         state=WORKER_STATES[row["state"]],
         started_at=row["started_at"],

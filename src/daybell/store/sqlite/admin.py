@@ -1,4 +1,4 @@
-"""Keys, tenants, idempotent requests, the audit log, secrets, and templates."""
+"""Keys, tenants, idempotent requests, the audit log, secrets, records by name, and incidents."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ from daybell.core.access import (
     SealedSecret,
     Secret,
     Tenant,
+    read_hook,
     read_scope,
+    write_hook,
     write_scope,
 )
 from daybell.core.alerts.incidents import (
@@ -42,37 +44,44 @@ from daybell.core.alerts.incidents import (
     IncidentMove,
     MoveKind,
 )
-from daybell.core.alerts.rules import AlertRule, StoredRule
-from daybell.core.job import NewTemplate, Template, next_version, version_conflict
+from daybell.core.alerts.rules import ALERT_RULES
+from daybell.core.job import NewT, RecordKind, StoredT, version_conflict
 from daybell.core.limits import REPEAT_SECONDS_KEPT, check_name
 from daybell.core.options import Keep
 from daybell.core.references import check_secret_name
+from daybell.core.subscription import (
+    OUTBOX_BATCH_MAX,
+    SUBSCRIPTIONS,
+    Dispatch,
+    OutboxWork,
+    OutgoingEvent,
+    place_behind,
+)
 from daybell.core.units import Instant, Seconds
 from daybell.core.views import Page, bytes_of, cut_page
 from daybell.errors import (
-    AlertNotFound,
     DuplicateKey,
     NotFound,
     SecretNotFound,
-    TemplateNotFound,
     TenantNotFound,
     shown,
 )
-from daybell.store.sqlite.catalog import launch, read_job
+from daybell.store.codec import RECORD_COLUMNS
+from daybell.store.sqlite.catalog import launch_all, read_job
 from daybell.store.sqlite.transaction import Transaction, read_head
 
 # Selects the columns that `read_key` reads.
 _KEYS: Final = """
 SELECT k.id, t.name, k.name, k.role, k.hint, k.kind, k.parent, k.created_at, k.created_by,
        min(ifnull(k.expires_at, p.expires_at), ifnull(p.expires_at, k.expires_at)), k.used_at,
-       ifnull(k.revoked_at, p.revoked_at), k.scope
+       ifnull(k.revoked_at, p.revoked_at), k.scope, k.hook
   FROM api_key k JOIN tenant t ON t.n = k.tenant
   LEFT JOIN api_key p ON p.id = k.parent AND p.tenant = k.tenant
 """
 _ADD_KEY: Final = """
-INSERT INTO api_key (id, tenant, digest, kind, parent, role, scope, name, hint, created_by,
+INSERT INTO api_key (id, tenant, digest, kind, parent, role, scope, name, hint, created_by, hook,
                      created_at, expires_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
 """
 _ONE_KEY: Final = f"{_KEYS} WHERE k.tenant = ? AND k.id = ?"
 
@@ -83,6 +92,7 @@ def add_key(tx: Transaction, tenant: str, key: NewKey) -> Key:
     expires_at = None if key.expires_in is None else tx.now + key.expires_in
     parent = None if key.parent is None else key.parent.bytes
     about = (key.kind, parent, key.role, write_scope(key.scope), key.name, key.hint, key.created_by)
+    about = (*about, write_hook(key.hook))
     tx.execute(_ADD_KEY, (key.id.bytes, owner, key.digest, *about, tx.now, expires_at))
     row = tx.execute(_ONE_KEY, (owner, key.id.bytes)).fetchone()
     if row is None:
@@ -95,7 +105,7 @@ _USE_UP: Final = "DELETE FROM api_key WHERE tenant = ? AND id = ? AND kind = 'lo
 # Those of a key that was revoked are forgotten when their own time is over.
 _FORGET_ENDED: Final = """
 DELETE FROM api_key
- WHERE tenant = ? AND kind <> 'key' AND (revoked_at IS NOT NULL OR expires_at <= ?)
+ WHERE tenant = ? AND kind IN ('session', 'login') AND (revoked_at IS NOT NULL OR expires_at <= ?)
 """
 _END_OLDEST: Final = """
 DELETE FROM api_key WHERE tenant = ?1 AND kind = 'session' AND parent IS ?2 AND id NOT IN (
@@ -146,11 +156,14 @@ def list_keys(tx: Transaction, tenant: str) -> list[Key]:
 _REVOKE: Final = """
 UPDATE api_key SET revoked_at = ? WHERE tenant = ? AND id = ? AND revoked_at IS NULL
 """
+_END_AT: Final = """
+UPDATE api_key SET expires_at = min(ifnull(expires_at, ?1), ?1) WHERE tenant = ?2 AND id = ?3
+"""
 
 
-def revoke_key(tx: Transaction, tenant: str, id: UUID) -> Key:
+def revoke_key(tx: Transaction, tenant: str, id: UUID, *, after: Seconds = 0.0) -> Key:
     owner = tx.names.tenant(tx, tenant)
-    tx.execute(_REVOKE, (tx.now, owner, id.bytes))
+    tx.execute(_END_AT if after else _REVOKE, (tx.now + after, owner, id.bytes))
     row = tx.execute(_ONE_KEY, (owner, id.bytes)).fetchone()
     if row is None:
         raise NotFound(f"no key {id}")
@@ -165,7 +178,7 @@ def touch_keys(tx: Transaction, used: Mapping[UUID, Seconds]) -> None:
 
 
 def read_key(row: Any) -> Key:
-    id, tenant, name, role, hint, kind, parent, created_at, created_by, *times, scope = row
+    id, tenant, name, role, hint, kind, parent, created_at, created_by, *times, scope, hook = row
     expires_at, used_at, revoked_at = times
     return Key(
         id=UUID(bytes=id),
@@ -180,6 +193,7 @@ def read_key(row: Any) -> Key:
         expires_at=expires_at,
         used_at=used_at,
         revoked_at=revoked_at,
+        hook=read_hook(hook),
         scope=read_scope(scope),
     )
 
@@ -348,7 +362,7 @@ def read_entry(tenant: str, row: Any) -> AuditEntry:
     )
 
 
-# Secrets, sealed, and templates.
+# Secrets, sealed.
 
 
 # Selects the columns that `read_secret` reads.
@@ -424,172 +438,101 @@ def read_secret(tenant: str, row: Any) -> Secret:
     )
 
 
-# Selects the columns that `read_template` reads.
-_TEMPLATES: Final = """
-SELECT name, definition, version, created_at, updated_at, author FROM template
-"""
-_ONE_TEMPLATE: Final = f"{_TEMPLATES} WHERE tenant = ? AND name = ?"
-_SET_TEMPLATE: Final = """
-INSERT INTO template (tenant, name, version, author, created_at, updated_at, definition)
+# Records with versions: templates and alert rules.
+
+_RECORDS: Final = f"SELECT {', '.join(RECORD_COLUMNS)} FROM {{table}}"
+_ONE_RECORD: Final = f"{_RECORDS} WHERE tenant = ? AND name = ?"
+_COUNT_RECORDS: Final = "SELECT count(*) FROM {table} WHERE tenant = ?"
+_PUT_RECORD: Final = """
+INSERT INTO {table} (tenant, name, version, author, created_at, updated_at, definition)
 VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6)
 ON CONFLICT DO UPDATE SET version = excluded.version, author = excluded.author,
    updated_at = excluded.updated_at, definition = excluded.definition
 """
 
 
-def set_template(
+def put_record(
     tx: Transaction,
     tenant: str,
-    template: NewTemplate,
+    kind: RecordKind[NewT, StoredT],
+    new: NewT,
     *,
     author: str = "",
     expect: int | None = None,
-) -> Template:
-    text = checks.check_template(template, author)
-    name = template.name
+) -> StoredT:
+    text, name, table = checks.check_record(kind, new, author), new.name, kind.table
     owner = tx.names.tenant(tx, tenant)
-    row = tx.execute(_ONE_TEMPLATE, (owner, name)).fetchone()
+    row = tx.execute(_ONE_RECORD.format(table=table), (owner, name)).fetchone()
     _, kept, at, *_ = row or (None, None, 0)
-    version = next_version(name, at=at, kept=kept, text=text, expect=expect, what="template")
+    version = kind.next_version(name, at=at, kept=kept, text=text, expect=expect)
     if version != at:
-        tx.execute(_SET_TEMPLATE, (owner, name, version, author, tx.now, text))
-        row = tx.execute(_ONE_TEMPLATE, (owner, name)).fetchone()
-    return read_template(tenant, row)
+        if not at:
+            count = tx.execute(_COUNT_RECORDS.format(table=table), (owner,)).fetchone()[0]
+            kind.check_count(count)
+        tx.execute(_PUT_RECORD.format(table=table), (owner, name, version, author, tx.now, text))
+        row = tx.execute(_ONE_RECORD.format(table=table), (owner, name)).fetchone()
+    return kind.stored(tenant, *row)
 
 
-def get_template(tx: Transaction, tenant: str, name: str) -> Template:
-    check_name(name, what="template")
-    row = tx.execute(_ONE_TEMPLATE, (tx.names.tenant(tx, tenant), name)).fetchone()
+def get_record(tx: Transaction, tenant: str, kind: RecordKind[Any, StoredT], name: str) -> StoredT:
+    return kind.stored(tenant, *_one_record(tx, tenant, kind, name))
+
+
+def _one_record(tx: Transaction, tenant: str, kind: RecordKind[Any, Any], name: str) -> Any:
+    check_name(name, what=kind.what)
+    asked = (tx.names.tenant(tx, tenant), name)
+    row = tx.execute(_ONE_RECORD.format(table=kind.table), asked).fetchone()
     if row is None:
-        raise TemplateNotFound(f"no template named {shown(name)}")
-    return read_template(tenant, row)
+        raise kind.missing(name)
+    return row
 
 
-def list_templates(
-    tx: Transaction, tenant: str, *, limit: int = 100, cursor: str | None = None
-) -> Page[Template]:
+def list_records(
+    tx: Transaction,
+    tenant: str,
+    kind: RecordKind[Any, StoredT],
+    *,
+    limit: int = 100,
+    cursor: str | None = None,
+) -> Page[StoredT]:
     checks.check_limit(limit)
     after = checks.check_name_cursor(cursor)
-    owner = tx.names.tenant(tx, tenant)
     rows = tx.execute(
-        f"{_TEMPLATES} WHERE tenant = ? AND name > ? ORDER BY name LIMIT ?",
-        (owner, after, limit + 1),
+        f"{_RECORDS.format(table=kind.table)} WHERE tenant = ? AND name > ? ORDER BY name LIMIT ?",
+        (tx.names.tenant(tx, tenant), after, limit + 1),
     )
     page = cut_page(rows, limit, size=lambda row: bytes_of(row[1]), cursor=lambda row: row[0])
     return Page(
-        items=tuple(read_template(tenant, row) for row in page.items),
+        items=tuple(kind.stored(tenant, *row) for row in page.items),
         next_cursor=page.next_cursor,
     )
 
 
-_DELETE_TEMPLATE: Final = "DELETE FROM template WHERE tenant = ? AND name = ?"
-
-
-def delete_template(tx: Transaction, tenant: str, name: str, *, expect: int | None = None) -> None:
-    known = get_template(tx, tenant, name)
-    if expect is not None and known.version != expect:
-        raise version_conflict(name, at=known.version, expect=expect, what="template")
-    tx.execute(_DELETE_TEMPLATE, (tx.names.tenant(tx, tenant), name))
-
-
-def read_template(tenant: str, row: Any) -> Template:
-    name, definition, version, created_at, updated_at, author = row
-    return Template(
-        tenant=tenant,
-        template=NewTemplate.from_json(name, definition),
-        version=version,
-        created_at=created_at,
-        updated_at=updated_at,
-        author=author,
-    )
-
-
-# Alerts: rules and incidents.
-
-_RULES: Final = """
-SELECT t.name, r.name, r.definition, r.version, r.created_at, r.updated_at, r.author
-  FROM alert_rule r JOIN tenant t ON t.n = r.tenant
-"""
-_ONE_RULE: Final = f"{_RULES} WHERE r.tenant = ? AND r.name = ?"
-_COUNT_RULES: Final = "SELECT count(*) FROM alert_rule WHERE tenant = ?"
-_SET_RULE: Final = """
-INSERT INTO alert_rule (tenant, name, version, author, created_at, updated_at, definition)
-VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6)
-ON CONFLICT DO UPDATE SET version = excluded.version, author = excluded.author,
-   updated_at = excluded.updated_at, definition = excluded.definition
-"""
-_DELETE_RULE: Final = "DELETE FROM alert_rule WHERE tenant = ? AND name = ?"
-
-
-def set_alert_rule(
+def delete_record(
     tx: Transaction,
     tenant: str,
-    rule: AlertRule,
+    kind: RecordKind[Any, Any],
+    name: str,
     *,
-    author: str = "",
     expect: int | None = None,
-) -> StoredRule:
-    owner = tx.names.tenant(tx, tenant)
-    row = tx.execute(_ONE_RULE, (owner, rule.name)).fetchone()
-    at = 0 if row is None else row[3]
-    text = rule.to_json()
-    version = next_version(
-        rule.name, at=at, kept=row and row[2], text=text, expect=expect, what="alert rule"
-    )
-    if version != at:
-        if not at:
-            checks.check_room_for_rule(tx.execute(_COUNT_RULES, (owner,)).fetchone()[0])
-        tx.execute(_SET_RULE, (owner, rule.name, version, author, tx.now, text))
-        row = tx.execute(_ONE_RULE, (owner, rule.name)).fetchone()
-    return _read_rule(row)
-
-
-def get_alert_rule(tx: Transaction, tenant: str, name: str) -> StoredRule:
-    row = tx.execute(_ONE_RULE, (tx.names.tenant(tx, tenant), name)).fetchone()
-    if row is None:
-        raise AlertNotFound(f"no alert rule named {shown(name)}")
-    return _read_rule(row)
-
-
-def list_alert_rules(
-    tx: Transaction, tenant: str, *, limit: int = 100, cursor: str | None = None
-) -> Page[StoredRule]:
-    checks.check_limit(limit)
-    values = (tx.names.tenant(tx, tenant), checks.check_name_cursor(cursor), limit + 1)
-    rows = tx.execute(f"{_RULES} WHERE r.tenant = ? AND r.name > ? ORDER BY r.name LIMIT ?", values)
-    return cut_page(
-        map(_read_rule, rows),
-        limit,
-        size=lambda one: bytes_of(one.rule.to_json()),
-        cursor=lambda one: one.name,
-    )
-
-
-def delete_alert_rule(
-    tx: Transaction, tenant: str, name: str, *, expect: int | None = None
 ) -> None:
-    known = get_alert_rule(tx, tenant, name)
-    if expect is not None and known.version != expect:
-        raise version_conflict(name, at=known.version, expect=expect, what="alert rule")
-    tx.execute(_DELETE_RULE, (tx.names.tenant(tx, tenant), name))
+    _, _, at, *_ = _one_record(tx, tenant, kind, name)
+    if expect not in (None, at):
+        raise kind.conflict(name, at=at, expect=expect)
+    owner = tx.names.tenant(tx, tenant)
+    tx.execute(f"DELETE FROM {kind.table} WHERE tenant = ? AND name = ?", (owner, name))
 
 
-def _read_rule(row: Any) -> StoredRule:
-    tenant, _, definition, version, created_at, updated_at, author = row
-    return StoredRule(
-        tenant=tenant,
-        rule=AlertRule.from_json(definition),
-        version=version,
-        created_at=created_at,
-        updated_at=updated_at,
-        author=author,
-    )
-
+# Incidents.
 
 _INCIDENTS: Final = """
 SELECT i.id, t.name, i.rule, i.subject, i.detail, i.mark, i.version, i.opened_at, i.notified_at,
        i.closed_at, i.acknowledged_at, i.acknowledged_by
   FROM incident i JOIN tenant t ON t.n = i.tenant
+"""
+_ALL_RULES: Final = f"""
+SELECT t.name, r.{", r.".join(RECORD_COLUMNS)}
+  FROM alert_rule r JOIN tenant t ON t.n = r.tenant ORDER BY r.tenant, r.name
 """
 _NOTIFYING_JOBS: Final = """
 SELECT t.name, j.id, v.version, v.definition, v.created_at, v.author, 1, j.paused_at, j.pause_note
@@ -599,12 +542,12 @@ SELECT t.name, j.id, v.version, v.definition, v.created_at, v.author, 1, j.pause
 
 
 def alert_work(tx: Transaction) -> AlertWork:
-    rules = tx.execute(f"{_RULES} ORDER BY r.tenant, r.name").fetchall()
+    rules = tx.execute(_ALL_RULES).fetchall()
     jobs = tx.execute(_NOTIFYING_JOBS).fetchall()
     incidents = tx.execute(f"{_INCIDENTS} WHERE i.closed_at IS NULL LIMIT ?", (OPEN_MAX,))
     return AlertWork(
         now=tx.now,
-        rules=tuple(map(_read_rule, rules)),
+        rules=tuple(ALERT_RULES.stored(*row) for row in rules),
         jobs=tuple(read_job(tenant, rest) for tenant, *rest in jobs),
         incidents=tuple(map(_read_incident, incidents)),
     )
@@ -665,6 +608,14 @@ UPDATE incident
        acknowledged_by = iif(?8 = 'acknowledge', ?9, acknowledged_by)
  WHERE tenant = ?1 AND id = ?2 AND version = ?3 AND closed_at IS NULL
 """
+_BEAT: Final = """
+INSERT INTO incident (id, tenant, is_event, opened_at, notified_at, closed_at, rule, subject, mark,
+                      detail)
+VALUES (?6, ?1, 1, ?4, ?4, ?4, ?2, ?3, '', '')
+    ON CONFLICT (tenant, rule, subject, mark) WHERE is_event = 1 DO UPDATE
+   SET version = version + 1, notified_at = ?4, closed_at = ?4
+ WHERE notified_at < ?5
+"""
 _FORGET_INCIDENTS: Final = """
 DELETE FROM incident WHERE rowid IN
        (SELECT rowid FROM incident WHERE closed_at < ? LIMIT 100)
@@ -673,8 +624,11 @@ DELETE FROM incident WHERE rowid IN
 
 def move_incident(tx: Transaction, tenant: str, move: IncidentMove) -> bool:
     owner = tx.names.tenant(tx, tenant)
-    is_told = move.message is not None
-    if move.kind in (MoveKind.OPEN, MoveKind.RECORD):
+    is_told = bool(move.messages)
+    if move.kind is MoveKind.BEAT:
+        news = (move.rule, move.subject, tx.now, move.read_at, move.id.bytes)
+        made = tx.execute(_BEAT, (owner, *news))
+    elif move.kind in (MoveKind.OPEN, MoveKind.RECORD):
         event = move.kind is MoveKind.RECORD
         about = (move.rule, move.subject, move.mark, move.detail, move.read_at)
         tx.execute(_FORGET_INCIDENTS, (tx.now - INCIDENT_SECONDS_KEPT,))
@@ -684,6 +638,62 @@ def move_incident(tx: Transaction, tenant: str, move: IncidentMove) -> bool:
         made = tx.execute(_MOVE, (owner, move.id.bytes, move.version, *news))
     if made.rowcount < 1:
         return False
-    if move.job is not None and move.message is not None:
-        launch(tx, tenant, move.job, move.message)
+    if move.messages:
+        launch_all(tx, tenant, move.jobs, move.messages)
+    return True
+
+
+# Outgoing events.
+
+_EVENTS: Final = """
+SELECT o.number, t.name, o.type, ifnull(o.at, ?), o.job, o.queue, o.execution, o.attempt, o.data
+  FROM outbox o JOIN tenant t ON t.n = o.tenant ORDER BY o.number LIMIT ?
+"""
+_ALL_SUBSCRIPTIONS: Final = _ALL_RULES.replace("alert_rule", "subscription")
+
+
+def outbox_work(tx: Transaction) -> OutboxWork:
+    rows = tx.execute(_EVENTS, (tx.now, OUTBOX_BATCH_MAX)).fetchall()
+    if not rows:
+        return OutboxWork()
+    subscriptions = tx.execute(_ALL_SUBSCRIPTIONS).fetchall()
+    return OutboxWork(
+        events=tuple(map(_read_event, rows)),
+        subscriptions=tuple(SUBSCRIPTIONS.stored(*row) for row in subscriptions),
+    )
+
+
+def _read_event(row: Any) -> OutgoingEvent:
+    number, tenant, type, at, job, queue, execution, attempt, data = row
+    return OutgoingEvent(
+        number=number,
+        tenant=tenant,
+        type=type,
+        at=at,
+        job=job,
+        queue=queue,
+        execution=None if execution is None else UUID(bytes=execution),
+        attempt=attempt,
+        data=data,
+    )
+
+
+_LAST_WAITING: Final = """
+SELECT g.name, max(e.run_at) FROM gate g CROSS JOIN execution e
+    ON e.gate = g.n AND e.state = 4 AND e.slot = 0
+ WHERE g.tenant = ? AND g.name IN (SELECT value FROM json_each(?)) GROUP BY g.name
+"""
+_IN_OUTBOX: Final = "FROM outbox WHERE tenant = ? AND number IN (SELECT value FROM json_each(?))"
+
+
+def dispatch(tx: Transaction, wanted: Dispatch) -> bool:
+    owner = tx.names.tenant(tx, wanted.tenant)
+    numbers = owner, msgspec.json.encode(wanted.numbers).decode()
+    if tx.execute(f"SELECT count(*) {_IN_OUTBOX}", numbers).fetchone()[0] < len(wanted.numbers):
+        return False
+    tx.execute(f"DELETE {_IN_OUTBOX}", numbers)
+    gates = msgspec.json.encode([one.gate for one in wanted.executions if one.gate]).decode()
+    last = dict(tx.execute(_LAST_WAITING, (owner, gates)))
+    deliveries = place_behind(wanted.executions, last)
+    launch_all(tx, wanted.tenant, wanted.jobs, deliveries, is_refused=False)
     return True

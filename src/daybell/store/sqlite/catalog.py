@@ -9,15 +9,16 @@ from uuid import UUID
 import msgspec
 
 from daybell.core import checks
-from daybell.core.checks import check_definition
+from daybell.core.checks import check_definition, check_names
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.job import Job, JobDefinition, NewJob, version_conflict
 from daybell.core.limits import check_name
-from daybell.core.options import fold_case
+from daybell.core.options import fold_case, words_of_label
 from daybell.core.schedule import Overlap, gate_of
 from daybell.core.views import ALL_JOBS, JobFilter, Page, bytes_of, cut_page
 from daybell.errors import JobNotFound, shown
 from daybell.store.sqlite.enqueue import create
+from daybell.store.sqlite.flow.limits import declare_limits
 from daybell.store.sqlite.gates import JobMeter, Meter, make_gates
 from daybell.store.sqlite.schedules import declare_schedules
 from daybell.store.sqlite.transaction import Transaction
@@ -43,13 +44,27 @@ def launch(
     tx: Transaction, tenant: str, job: NewJob, execution: NewExecution
 ) -> tuple[Job, Enqueued]:
     """Define a job and enqueue one execution of it."""
-    owner = tx.names.tenant(tx, tenant)
-    jobs, executions = JobMeter(tx, owner), Meter(tx, owner)
-    made = define(tx, owner, tenant, job)
-    (answer,) = create(tx, owner, [execution])
-    jobs.check(tenant)
-    executions.charge(tenant)
+    ((made,), (answer,)) = launch_all(tx, tenant, [job], [execution])
     return made, answer
+
+
+def launch_all(
+    tx: Transaction,
+    tenant: str,
+    jobs: Sequence[NewJob],
+    executions: Sequence[NewExecution],
+    *,
+    is_refused: bool = True,
+) -> tuple[list[Job], list[Enqueued]]:
+    """Define jobs and enqueue executions of them. Without `is_refused`, quotas only count them."""
+    owner = tx.names.tenant(tx, tenant)
+    job_meter, meter = JobMeter(tx, owner), Meter(tx, owner)
+    made = [define(tx, owner, tenant, job) for job in jobs]
+    answers = create(tx, owner, executions) if executions else []
+    if is_refused:
+        job_meter.check(tenant)
+    meter.charge(tenant, is_refused=is_refused)
+    return made, answers
 
 
 _FIND: Final = "SELECT n, is_deleted FROM job WHERE tenant = ? AND name = ?"
@@ -81,15 +96,17 @@ def define(tx: Transaction, owner: int, tenant: str, new: NewJob) -> Job:
     # A deleted job has no version that old code could turn back.
     is_wanted = new.promote or comes_back or not is_known
     is_new = latest is None or (latest[2] != text and is_wanted)
-    if comes_back:
-        tx.execute(_REVIVE, (n,))
-        tx.names.job_changed()
     if is_new:
         add_version(tx, n, current + 1, text, new)
+    if comes_back:
+        tx.execute(_REVIVE, (n,))  # with its version: one change
+        tx.names.job_changed()
     if is_new or comes_back:
         tx.execute(_SET_END, (tx.now if new.definition.once else None, n))
         declare_schedules(tx, owner, n, new.schedules)
-    return read_job(tenant, tx.execute(_LATEST, (n,)).fetchone())
+    job = read_job(tenant, tx.execute(_LATEST, (n,)).fetchone())
+    declare_limits(tx, owner, n, job.definition.rules)
+    return job
 
 
 _ADD_VERSION: Final = """
@@ -122,6 +139,14 @@ def get_job(tx: Transaction, tenant: str, name: str, *, version: int | None = No
         which = "" if version is None else f" with a version {version}"
         raise JobNotFound(f"no job named {shown(name)}{which}")
     return read_job(tenant, row)
+
+
+def get_jobs(tx: Transaction, tenant: str, names: Sequence[str]) -> dict[str, Job]:
+    check_names(names)
+    owner = tx.names.tenant(tx, tenant)
+    rows = (tx.execute(_GET_CURRENT, (owner, name)).fetchone() for name in names)
+    jobs = [read_job(tenant, row) for row in rows if row is not None]
+    return {job.name: job for job in jobs}
 
 
 _FIND_BY_ID: Final = f"""
@@ -159,6 +184,7 @@ def list_jobs(
         ("j.name >= ?", where.prefix or None),
         ("instr(j.name, ?) = 1", where.prefix or None),
         ("instr(j.words, ?) > 0", None if where.text is None else fold_case(where.text)),
+        ("instr(j.words, ?) > 0", words_of_label(where.label)),
         ("j.user_id = ?", where.user_id),
         ("v.definition ->> 'queue' = ?", where.queue),
         (_FITS_QUEUES, msgspec.json.encode(where.queues).decode() if where.queues else None),

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from daybell.core import checks
 from daybell.core.access import NewAuditEntry
+from daybell.core.collapse import SINGLETON, CollapseRule, Verb, adapt, conflict_error
 from daybell.core.execution import TERMINAL, Cancellation, Enqueued, NewExecution, State
 from daybell.core.limits import ARGS_BYTES_MAX, ENQUEUE_BATCH_MAX
 from daybell.core.schedule import (
@@ -29,6 +30,8 @@ from daybell.errors import DuplicateKey, ExecutionNotFound
 from daybell.store.codec import PRIORITIES, STATE_CODES, STATES
 from daybell.store.run_driver import is_run_over, restart_refusal
 from daybell.store.sqlite import gates, progress
+from daybell.store.sqlite.collapse import collapse
+from daybell.store.sqlite.flow.shares import find_leaf
 from daybell.store.sqlite.gates import LINKS, ExecutionLinks, Meter, end_unstarted
 from daybell.store.sqlite.progress import (
     RUN_COLUMNS,
@@ -39,6 +42,7 @@ from daybell.store.sqlite.progress import (
     read_texts,
     update_all_of,
 )
+from daybell.store.sqlite.stats import note_ends
 from daybell.store.sqlite.transaction import ROWS_MAX, Bulk, Transaction, Version, record_entries
 from daybell.store.wakeups import Signal
 
@@ -125,6 +129,7 @@ class Creation:
         self._rows: list[Any] = []
         self._decided: set[UUID] = set()  # of those rows: known to be new
         self._unsure: list[NewExecution] = []  # of those rows: their id or key may be there already
+        self._ended: list[UUID] = []  # of those rows: they end as they are written
         self._answers: dict[UUID, Enqueued] = {}
         self.minded: set[UUID] = set()  # executions checked by their job's overlap rule
 
@@ -139,6 +144,11 @@ class Creation:
         Raises ExecutionInTheWay.
         """
         job = self._tx.names.current(self._tx, self._owner, new.job)
+        if job.collapse is not None and new.schedule is None:
+            kept = self._collapse(new, job, job.collapse)
+            if kept is None:
+                return
+            new = kept
         rule = job.rule(new)
         if rule is not Overlap.ALLOW:
             self._pass_gate(new, job, rule, is_new=is_new)
@@ -159,6 +169,33 @@ class Creation:
             gates.admit(self._tx, gate)
         return self._answers
 
+    def _collapse(self, new: NewExecution, job: Version, rule: CollapseRule) -> NewExecution | None:
+        """Return the execution to create; None if the latest one of its key is the answer."""
+        self._flush()
+        if self._is_known(new):
+            return None
+        verb, holder = collapse(self._tx, self._owner, new, job, rule)
+        if holder is None:
+            return adapt(new, rule)
+        if verb is Verb.REPLACE:
+            cancel_execution(self._tx, self._owner, holder)
+            self._rooms.clear()
+            return self._collapse(new, job, rule)
+        if verb is Verb.REFUSED:
+            raise conflict_error(job.name, holder)
+        if verb is Verb.CANCELLED:
+            self._decided.add(new.id)
+            self._ended.append(new.id)
+            place = Place(None, None, STATE_CODES[State.CANCELLED], SINGLETON)
+            self._rows += execution_row(self._tx, self._owner, new, job, place)
+        else:
+            self._answers[new.id] = Enqueued(holder, created=False)
+        return None
+
+    def _is_known(self, new: NewExecution) -> bool:
+        """Return True if its id exists."""
+        return self._tx.execute(_KNOWN, (self._owner, new.id.bytes)).fetchone() is not None
+
     def _pass_gate(self, new: NewExecution, job: Version, rule: Overlap, *, is_new: bool) -> None:
         """Apply the job's overlap rule."""
         if not is_new and self._is_there(new, job):
@@ -175,6 +212,7 @@ class Creation:
             place = Place(room.gate, 0, WAITING, OVERLAP)
         elif new.schedule is not None:
             self._answers[new.id] = Enqueued(new.id, skipped=True)
+            self._ended.append(new.id)
             place = Place(room.gate, 0, SKIPPED, OVERLAP)
         else:
             self._flush()
@@ -248,13 +286,15 @@ class Creation:
         """Write rows and slots."""
         rows, unsure = len(self._decided) + len(self._unsure), self._unsure
         created = _INSERT.run(self._tx, self._rows)
+        ended = [(self._owner, id.bytes) for id in self._ended]
+        note_ends(self._tx, [self._tx.execute(_FIND, key).fetchone()[0] for key in ended])
         if created < rows:
             self._answers |= find_holders(self._tx, self._owner, unsure)
         taken = [(room.taken, room.gate) for room in self._rooms.values() if room.taken]
         self._tx.executemany(_TAKE, taken)
         for room in self._rooms.values():
             room.taken = 0
-        self._rows, self._unsure = [], []
+        self._rows, self._unsure, self._ended = [], [], []
         self._decided.clear()
 
 
@@ -326,14 +366,17 @@ def execution_row(
     now, run_at = tx.now, due_time(tx, new)
     expires_in = job.expires if new.expires_in is None else new.expires_in
     state, reason = place.state or (SCHEDULED if run_at > now else QUEUED), place.reason
-    if new.wait_for_dependencies and job.depends and state != SKIPPED:
+    if new.wait_for_dependencies and job.depends and state <= 5:
         state, reason = WAITING, DEPENDENCIES  # at its gate, with a slot or without, or at none
+    lane = tx.names.lane(tx, owner, new.queue or job.queue, job.needs)
+    if job.is_shared and state == QUEUED:
+        lane = find_leaf(tx, lane, tx.names.policy(tx, job.n).path(new.args))
     return (
         owner,
         new.id.bytes,
         job.job,
         job.n,
-        tx.names.lane(tx, owner, new.queue or job.queue, job.needs),
+        lane,
         job.priority if new.priority is None else int(new.priority),
         state,
         now,
@@ -349,7 +392,7 @@ def execution_row(
         reason,
         None if new.schedule is None else new.schedule.bytes,
         None if new.parent is None else new.parent.bytes,
-        now if state == SKIPPED else None,
+        now if state > 5 else None,
     )
 
 
@@ -396,8 +439,32 @@ def create(tx: Transaction, owner: int, executions: Sequence[NewExecution]) -> l
     for new in others:
         creation.add(new)
     answers = creation.finish()
+    insert_traces(tx, owner, others)
     minded = creation.minded
     return [answers.get(new.id) or Enqueued(new.id, at_gate=new.id in minded) for new in executions]
+
+
+_TRACE: Final = """
+INSERT INTO trace (tenant, id, created_at, context) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING
+"""
+_READ_TRACE: Final = "SELECT context FROM trace WHERE tenant = ? AND id = ?"
+
+
+def insert_traces(tx: Transaction, owner: int, executions: Iterable[NewExecution]) -> None:
+    """Store the contexts of traces, of those that have one."""
+    rows = [(owner, one.id.bytes, tx.now, one.trace) for one in executions if one.trace is not None]
+    if rows:
+        tx.executemany(_TRACE, rows)
+
+
+def read_traces(tx: Transaction, tenant: str, ids: Sequence[UUID]) -> dict[UUID, str]:
+    checks.check_limit(len(ids))
+    owner = tx.names.tenant(tx, tenant)
+    found: dict[UUID, str] = {}
+    for id in ids:
+        for (context,) in tx.execute(_READ_TRACE, (owner, id.bytes)):
+            found[id] = context
+    return found
 
 
 def split_plain(
@@ -442,7 +509,8 @@ def find_plain_values(tx: Transaction, owner: int, new: NewExecution) -> tuple[i
     """Return the job, version, lane and priority of an execution; job 0 if it cannot be plain."""
     job = tx.names.current(tx, owner, new.job)
     lane = tx.names.lane(tx, owner, new.queue or job.queue, job.needs)
-    is_plain = job.expires is None and job.overlap is Overlap.ALLOW
+    is_plain = job.expires is None and job.overlap is Overlap.ALLOW and job.collapse is None
+    is_plain = is_plain and not job.is_shared
     return job.job if is_plain else 0, job.n, lane, job.priority
 
 
@@ -454,8 +522,8 @@ def load(tx: Transaction, tenant: str, executions: Iterable[NewExecution]) -> in
     count = 0
 
     def check(new: NewExecution, position: int) -> None:
-        rule = tx.names.current(tx, owner, new.job).rule(new)
-        checks.check_loadable(new, position, overlap=rule)
+        job = tx.names.current(tx, owner, new.job)
+        checks.check_loadable(new, position, overlap=job.rule(new), collapse=job.collapse)
 
     while chunk := list(islice(rest, LOAD_CHUNK)):
         plain, others = split_plain(tx, owner, chunk, check, count)

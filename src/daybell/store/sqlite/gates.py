@@ -28,6 +28,7 @@ from daybell.store.admin import (
 )
 from daybell.store.codec import PRIORITIES, STATE_CODES, STATES
 from daybell.store.run_driver import select_waits
+from daybell.store.sqlite.stats import note_ends
 from daybell.store.sqlite.transaction import Bulk, Transaction
 from daybell.store.wakeups import Signal
 
@@ -147,7 +148,7 @@ def recount(tx: Transaction) -> tuple[Miscount, ...]:
 _IDLE: Final = """
 SELECT g.n FROM gate g
  WHERE g.holders = 0 AND g.n < (SELECT max(n) FROM gate)
-   AND (g.name GLOB 'backfill:*' OR g.name GLOB 'job:*' AND EXISTS (
+   AND (g.name GLOB 'backfill:*' OR g.name GLOB 'delivery:*' OR g.name GLOB 'job:*' AND EXISTS (
         SELECT 1 FROM job j WHERE j.tenant = g.tenant AND j.name = substr(g.name, 5)
            AND j.is_deleted = 1)
         OR g.name GLOB 'job:*/*' AND (g.tenant, substr(g.name, -32)) NOT IN (
@@ -398,6 +399,7 @@ def end_unstarted(
 ) -> None:
     """End an execution that has not started."""
     tx.execute(_END_UNSTARTED, (STATE_CODES[state], tx.now, reason, n))
+    note_ends(tx, [n])
     follow_up(tx, n, links, STATE_CODES[state])
 
 

@@ -49,7 +49,9 @@ from daybell.store.codec import (
     STATE_CODES,
 )
 from daybell.store.run_driver import stamp_node
+from daybell.store.sqlite.collapse import take_cached
 from daybell.store.sqlite.gates import LINKS, ExecutionLinks, follow_up, queued_room
+from daybell.store.sqlite.stats import note_ends
 from daybell.store.sqlite.transaction import Bulk, Groups, Row, Rows, RunKey, Transaction, uuids
 from daybell.store.wakeups import Signal
 
@@ -651,13 +653,16 @@ VALUES""",
 
 
 def start_nodes(tx: Transaction, run: LockedRun, starts: Sequence[Start]) -> list[NodeEnd]:
-    """Create executions of nodes; return the ends of nodes without a job, because it is gone. They
-    pass no gate: the run has passed its own.
+    """Create executions of nodes; return the ends of nodes that take a cached result, and of those
+    without a job, because it is gone. They pass no gate: the run has passed its own.
     """
     groups = Groups()
     gone: list[NodeEnd] = []
     ways: dict[tuple[Any, ...], list[Any]] = {}  # rows so far, of those that go the same way
     for start in starts:
+        if (cached := take_cached(tx, run.owner, start)) is not None:
+            gone.append(cached)
+            continue
         kind = start.job, start.queue, start.needs, start.priority, start.retries, start.timeout
         values = ways.get(kind)
         if values is None:
@@ -728,6 +733,7 @@ def end_run(tx: Transaction, n: int, how: RunEnd) -> None:
     links = ExecutionLinks(*tx.execute(_LINKS, (n,)).fetchone())
     state, outcome = STATE_CODES[how.state], OUTCOME_CODES[run_driver.OUTCOMES[how.state]]
     tx.execute(_END_RUN, (state, outcome, how.result, how.error, how.reason, tx.now, n))
+    note_ends(tx, [n])
     follow_up(tx, n, links, state)
 
 
@@ -751,7 +757,7 @@ RETURNING n, id, worker IS NULL
 _CANCEL: Final = f"""
 UPDATE execution SET state = 8, finished_at = ?, reason = NULL
  WHERE n IN (SELECT n FROM execution WHERE {_OF_RUN} AND state <= 4 LIMIT ?)
-RETURNING id, node, started_at
+RETURNING n, id, node, started_at
 """
 
 
@@ -763,9 +769,11 @@ def cancel_nodes(tx: Transaction, key: RunKey) -> list[NodeEnd]:
             stop_run(tx, (key[0], id), n)
     if requested:
         tx.signals.add(Signal.ASK)
+    cancelled = tx.execute(_CANCEL, (tx.now, *key, PROGRESS_BATCH)).fetchall()
+    note_ends(tx, [n for n, *_ in cancelled])
     return [
         NodeEnd(node, UUID(bytes=id), State.CANCELLED, None, None, started_at, tx.now)
-        for id, node, started_at in tx.execute(_CANCEL, (tx.now, *key, PROGRESS_BATCH)).fetchall()
+        for _, id, node, started_at in cancelled
     ]
 
 

@@ -22,6 +22,7 @@ from daybell.core.execution import (
     Revival,
     State,
 )
+from daybell.core.flow import claimed_needs
 from daybell.core.lifecycle import EXPIRED, Ruling, Transition, Verdict
 from daybell.core.schedule import OVERLAP, is_job_gate
 from daybell.core.units import Instant
@@ -30,6 +31,7 @@ from daybell.core.workflow.run import NodeEnd
 from daybell.store.codec import OUTCOME_CODES, PRIORITIES, STATE_CODES
 from daybell.store.sqlite import enqueue, gates
 from daybell.store.sqlite.enqueue import cancel_execution
+from daybell.store.sqlite.flow.limits import admit_due, mark_over
 from daybell.store.sqlite.gates import (
     LINKS,
     ExecutionLinks,
@@ -40,7 +42,7 @@ from daybell.store.sqlite.gates import (
     running_room,
 )
 from daybell.store.sqlite.progress import take_pending_runs
-from daybell.store.sqlite.stats import fold_ends
+from daybell.store.sqlite.stats import fold_ends, has_subscriptions, note_ends, note_successes
 from daybell.store.sqlite.transaction import (
     CLAIMED_COLUMNS,
     Bulk,
@@ -71,14 +73,17 @@ def claim(
     find: FindDue | None = None,
 ) -> Claim:
     owner = tx.names.tenant(tx, tenant)
-    lanes = find_lanes(tx, owner, queues, kinds)
+    lanes = find_lanes(tx, owner, queues, claimed_needs(kinds))
+    entries = [entry for of in lanes for n in of if (entry := tx.names.entry_of(tx, n)) is not None]
+    wake_at = admit_due(tx, owner, entries, wanted=limit) if entries else None
     most = running_room(tx, owner, limit)
     rows = take_due(tx, owner, worker, lease, lanes, most, find or find_due)
+    tx.names.claims.update((row[1], row) for row in rows)
     return Claim(
         lease=lease,
         now=tx.now,
         executions=read_claimed(tx, tenant, [lease] * len(rows), rows),
-        next_due=first_after(tx, lanes, tx.now) if len(rows) < limit else None,
+        next_due=first_due(tx, [*lanes, entries], wake_at) if len(rows) < limit else None,
         is_limited=len(rows) == most < limit and bool(find_due(tx, lanes, 1)),
     )
 
@@ -161,6 +166,14 @@ SELECT run_at FROM execution
 """
 
 
+def first_due(
+    tx: Transaction, lanes_of_queues: list[list[int]], wake_at: Instant | None
+) -> Instant | None:
+    """Return the time of the next claim that may find something."""
+    found = first_after(tx, lanes_of_queues, tx.now)
+    return min(wake_at, found or wake_at) if wake_at is not None else found
+
+
 def first_after(
     tx: Transaction, lanes_of_queues: list[list[int]], after: Instant
 ) -> Instant | None:
@@ -191,6 +204,7 @@ def apply(
     """Make these moves; return the runs that are to be continued."""
     owner = tx.names.tenant(tx, tenant)
     verdicts = make_moves(tx, owner, worker.bytes, transitions)
+    mark_over(tx, owner, transitions)
     return verdicts, take_pending_runs(tx, owner)
 
 
@@ -204,6 +218,9 @@ def make_moves(
         if not kind(tx, owner, worker, moves):
             found = [apply_one(tx, owner, worker, move) for move in moves]
             verdicts += [verdict for verdict in found if verdict is not None]
+        if kind not in SUCCESSES:
+            for move in moves:
+                tx.names.claims.pop(move.id.bytes, None)
     return verdicts
 
 
@@ -243,46 +260,84 @@ _SUCCEED_TAIL: Final = """)
    AND state = 5 AND cancel_requested_at IS NULL AND gate IS NULL
    AND schedule IS NULL
 """
-_SUCCEED: Final = Bulk(_SUCCEED_HEAD, _SUCCEED_ROW, f"{_SUCCEED_TAIL} AND node IS NULL")
-_SUCCEED_NODES: Final = Bulk(_SUCCEED_HEAD, _SUCCEED_ROW, f"{_SUCCEED_TAIL} AND node IS NOT NULL")
+
+
+class SuccessStatements:
+    """The statement for executions of a sort, and one that returns the rows that it changed."""
+
+    def __init__(self, sort: str) -> None:
+        self.plain = Bulk(_SUCCEED_HEAD, _SUCCEED_ROW, f"{_SUCCEED_TAIL} AND {sort}")
+        tail = f"{_SUCCEED_TAIL} AND {sort} RETURNING n"
+        self.returning = Bulk(_SUCCEED_HEAD, _SUCCEED_ROW, tail)
+
+
+_SUCCEED: Final = SuccessStatements("node IS NULL")
+_SUCCEED_NODES: Final = SuccessStatements("node IS NOT NULL")
 
 
 def succeed(tx: Transaction, owner: int, worker: bytes, moves: list[Transition]) -> bool:
     """Make the most common move: many rows in one statement, as in `Bulk`."""
-    values = success_values(moves)
-    if has_doubles(moves):
-        return end_executions(tx, owner, worker, moves)
-    now = tx.now
-    return _SUCCEED.run(tx, values, first=(now, now), last=(owner, worker)) == len(moves)
+    return run_successes(tx, _SUCCEED, owner, worker, moves)
 
 
 def succeed_nodes(tx: Transaction, owner: int, worker: bytes, moves: list[Transition]) -> bool:
     """Make the same move for nodes: their runs are notified together."""
-    if has_doubles(moves):
-        return end_nodes(tx, owner, worker, moves)
-    now = tx.now
-    made = _SUCCEED_NODES.run(tx, success_values(moves), first=(now, now), last=(owner, worker))
-    return made == len(moves) and notify_runs(tx, owner, moves)
+    made = run_successes(tx, _SUCCEED_NODES, owner, worker, moves)
+    return made and notify_runs(tx, owner, moves)
 
 
-def has_doubles(moves: list[Transition]) -> bool:
-    """Return True if an execution has two moves. The first counts: they are made in turn."""
-    return len({move.id for move in moves}) < len(moves)
+SUCCESSES: Final = (succeed, succeed_nodes)
+
+_IS_SUCCESS: Final = """
+SELECT 1 FROM execution WHERE tenant = ? AND id = ? AND attempt = ? AND worker = ? AND state = 6
+"""
 
 
-def success_values(moves: list[Transition]) -> list[Any]:
+def run_successes(
+    tx: Transaction,
+    statements: SuccessStatements,
+    owner: int,
+    worker: bytes,
+    moves: list[Transition],
+) -> bool:
+    """Make successes, and note them; False if not all could be made. With their claims remembered,
+    they are counted at once.
+    """
+    keys = [move.id.bytes for move in moves]
+    if len(set(keys)) < len(keys):
+        return False  # of two moves of an execution the first counts: they are made in turn
+    claims = [tx.names.claims.pop(key, None) for key in keys]
+    values, first, last = success_values(moves, keys), (tx.now, tx.now), (owner, worker)
+    if None in claims or has_subscriptions(tx):
+        ended = statements.returning.fetch(tx, values, first=first, last=last)
+        note_ends(tx, [n for (n,) in ended])
+        return len(ended) == len(moves)
+    ends = [(claim, move.ran) for claim, move in zip(claims, moves, strict=True) if claim]
+    made = statements.plain.run(tx, values, first=first, last=last)
+    if made < len(moves):  # it was not another connection that ended the others
+        fences = [(owner, key, move.attempt, worker) for key, move in zip(keys, moves, strict=True)]
+        found = [tx.execute(_IS_SUCCESS, one).fetchone() for one in fences]
+        ends = [end for end, is_success in zip(ends, found, strict=True) if is_success]
+    note_successes(tx, owner, ends)
+    return made == len(moves)
+
+
+def success_values(moves: list[Transition], keys: list[bytes]) -> list[Any]:
     """Return the values of _SUCCEED."""
     values: list[Any] = []
-    for move in moves:
+    lease, lease_key = None, b""
+    for move, key in zip(moves, keys, strict=True):
+        if move.lease is not lease:  # most often, all have the same
+            lease, lease_key = move.lease, move.lease.bytes
         values += (
             move.failures,
             move.crashes,
             move.result,
             move.reason,
             move.ran,
-            move.id.bytes,
+            key,
             move.attempt,
-            move.lease.bytes,
+            lease_key,
             move.log,
         )
     return values
@@ -355,8 +410,8 @@ _END: Final = f"""
 {_END_SET}
  WHERE {FENCE} AND cancel_requested_at IS NULL AND gate IS NULL AND schedule IS NULL
 """
-_END_PLAIN: Final = f"{_END} AND node IS NULL"
-_END_NODES: Final = f"{_END} AND node IS NOT NULL"
+_END_PLAIN: Final = f"{_END} AND node IS NULL RETURNING n"
+_END_NODES: Final = f"{_END} AND node IS NOT NULL RETURNING n"
 # If need be, the run is the dead letter.
 _DISCARD_NODE: Final = (
     "UPDATE execution SET is_discarded = 1 WHERE tenant = ? AND id = ? AND state = 7"
@@ -365,18 +420,26 @@ _DISCARD_NODE: Final = (
 
 def end_executions(tx: Transaction, owner: int, worker: bytes, moves: list[Transition]) -> bool:
     """Make moves that end executions that are tied to no other; False if not all could be made."""
-    rows = [(*end_values(tx, move), *fence(owner, worker, move)) for move in moves]
-    return tx.executemany(_END_PLAIN, rows).rowcount == len(moves)
+    return run_ends(tx, _END_PLAIN, owner, worker, moves)
 
 
 def end_nodes(tx: Transaction, owner: int, worker: bytes, moves: list[Transition]) -> bool:
     """Make the same moves for nodes: their runs are notified together."""
-    rows = [(*end_values(tx, move), *fence(owner, worker, move)) for move in moves]
-    if tx.executemany(_END_NODES, rows).rowcount < len(moves):
+    if not run_ends(tx, _END_NODES, owner, worker, moves):
         return False
     dead = [(owner, move.id.bytes) for move in moves if move.target is State.DEAD]
     tx.executemany(_DISCARD_NODE, dead)
     return notify_runs(tx, owner, moves)
+
+
+def run_ends(
+    tx: Transaction, statement: str, owner: int, worker: bytes, moves: list[Transition]
+) -> bool:
+    """Make ends, and note those that were made; False if not all were."""
+    rows = [(*end_values(tx, move), *fence(owner, worker, move)) for move in moves]
+    ended = [n for row in rows for (n,) in tx.execute(statement, row).fetchall()]
+    note_ends(tx, ended)
+    return len(ended) == len(moves)
 
 
 def end_values(tx: Transaction, move: Transition) -> Row:
@@ -415,7 +478,8 @@ _BACK_SET: Final = """
 UPDATE execution
    SET state = ?, attempt = attempt + 1, run_at = ?, failures = ?, crashes = ?,
        error = ifnull(?, error), reason = ?, checkpoint = ifnull(?, checkpoint),
-       worker = NULL, lease = NULL, started_at = NULL, progress = NULL, note = NULL
+       worker = NULL, lease = NULL, started_at = NULL, progress = NULL, note = NULL,
+       lane = ifnull((SELECT l.entry FROM lane l WHERE l.n = execution.lane), lane)
 """
 _BACK: Final = f"{_BACK_SET} WHERE {FENCE} AND cancel_requested_at IS NULL"
 
@@ -487,6 +551,7 @@ def apply_one(tx: Transaction, owner: int, worker: bytes, move: Transition) -> V
             move, target=State.CANCELLED, outcome=Outcome.CANCELLED, result=None, reason=None
         )
     tx.execute(_END_ONE, (*end_values(tx, move), n))
+    note_ends(tx, [n])
     follow_up(tx, n, ExecutionLinks(*links), STATE_CODES[move.target])
     if cancel_requested_at is not None:
         return Verdict(move.id, move.attempt, Ruling.CANCELLED)
@@ -598,7 +663,8 @@ UPDATE execution
    SET state = iif(gate IS NULL, 1, 4), reason = ?,
        attempt = attempt + 1, failures = 0, crashes = 0, run_at = ?, expires_at = NULL,
        worker = NULL, started_at = NULL, finished_at = NULL, outcome = NULL, progress = NULL,
-       note = NULL, log = NULL
+       note = NULL, log = NULL,
+       lane = ifnull((SELECT l.entry FROM lane l WHERE l.n = execution.lane), lane)
  WHERE n = ?
 """
 _LOG_FINAL_ATTEMPT: Final = """

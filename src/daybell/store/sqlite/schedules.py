@@ -11,6 +11,7 @@ from uuid import UUID
 from daybell.core import checks
 from daybell.core.checks import check_execution, schedule_cursor
 from daybell.core.execution import Enqueued, State
+from daybell.core.limits import SCAN_ITEMS_MAX
 from daybell.core.schedule import (
     DEPENDENCIES,
     LOOKED_AT_MAX,
@@ -243,7 +244,7 @@ def correct_tick(tx: Transaction, advance: FiredSchedule, tick: Tick, answer: En
 SCHEDULE_SQL: Final = """
 SELECT s.tenant, s.id, j.name, s.rule, s.next_at, s.name, s.args, s.misfire, s.delay, s.is_reboot,
        s.is_declared, s.is_paused, s.last_at, s.succeeded_for, s.fired, s.skipped, s.missed,
-       s.failures, s.since, s.own_gate
+       s.failures, s.since, s.own_gate, s.event
   FROM schedule s JOIN job j ON j.n = s.job
 """
 
@@ -263,8 +264,8 @@ def pause_by_name(tx: Transaction, tenant: str, name: str, *, note: str = "") ->
 _IS_PAUSED: Final = "SELECT paused_at IS NOT NULL FROM job WHERE n = ?"
 _PUT: Final = """
 INSERT INTO schedule (tenant, id, job, rule, next_at, name, args, misfire, delay, is_reboot,
-                      pause_after, is_declared, is_paused, since, moved_at, own_gate)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?15, ?16, ?17)
+                      pause_after, is_declared, is_paused, since, moved_at, own_gate, event)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?15, ?16, ?17, ?18)
     ON CONFLICT (tenant, id) DO UPDATE
    SET job = excluded.job, rule = excluded.rule, name = excluded.name, args = excluded.args,
        next_at = iif(?14 AND rule = excluded.rule, next_at, excluded.next_at),
@@ -273,7 +274,7 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?15, ?16, ?17)
        moved_at = iif(?14 AND rule = excluded.rule, moved_at, excluded.moved_at),
        misfire = excluded.misfire, is_reboot = excluded.is_reboot,
        pause_after = excluded.pause_after, is_declared = excluded.is_declared,
-       is_paused = excluded.is_paused, own_gate = excluded.own_gate
+       is_paused = excluded.is_paused, own_gate = excluded.own_gate, event = excluded.event
 """
 _DELETE: Final = "DELETE FROM schedule WHERE tenant = ? AND id = ?"
 
@@ -320,6 +321,7 @@ def write_schedules(
             new.since,
             tx.now,
             int(new.own_gate),
+            new.event,
         )
         for new in schedules
     ]
@@ -414,6 +416,20 @@ def list_job_schedules(
     )
 
 
+# The walk is in the order of an index; rows of other tenants are left out behind it.
+_WALK: Final = f"(SELECT * FROM schedule s WHERE {_UPCOMING} ORDER BY s.next_at, s.id LIMIT ?) s"
+_NEXT_SCHEDULES: Final = f"""
+{SCHEDULE_SQL.replace("schedule s", _WALK)} WHERE s.tenant = ? ORDER BY s.next_at, s.id LIMIT ?
+"""
+
+
+def next_schedules(tx: Transaction, tenant: str, *, limit: int = 10) -> list[Schedule]:
+    checks.check_limit(limit)
+    owner = tx.names.tenant(tx, tenant)
+    rows = tx.execute(_NEXT_SCHEDULES, (SCAN_ITEMS_MAX, owner, limit))
+    return [read_schedule(tx, row) for row in rows]
+
+
 def due_schedules(
     tx: Transaction, *, limit: int = 1000, free: bool = False, after: Schedule | None = None
 ) -> Due:
@@ -440,7 +456,7 @@ def read_schedule(tx: Transaction, row: Any) -> Schedule:
     # Put together by position, in the order of SCHEDULE_SQL: by name, it takes twice as long.
     flags = map(bool, row[9:12])
     head = UUID(bytes=row[1]), tx.names.tenant_name(tx, row[0])
-    values: tuple[Any, ...] = (*head, *row[2:9], *flags, *row[12:19], bool(row[19]))
+    values: tuple[Any, ...] = (*head, *row[2:9], *flags, *row[12:19], bool(row[19]), row[20])
     return Schedule(*values)
 
 
@@ -528,7 +544,7 @@ def resume_job(tx: Transaction, tenant: str, name: str, firings: Sequence[Firing
 
 
 _TICKS: Final = """
-SELECT at, decision, reason, until, execution, count FROM tick
+SELECT at, decision, reason, until, execution, count, event FROM tick
  WHERE tenant = ? AND schedule = ? AND at < ? ORDER BY at DESC LIMIT ?
 """
 
@@ -548,8 +564,9 @@ def list_ticks(
             until=until,
             execution=uuid_or_none(execution),
             count=count,
+            event=event,
         )
-        for at, decision, reason, until, execution, count in rows
+        for at, decision, reason, until, execution, count, event in rows
     ]
 
 
@@ -683,11 +700,19 @@ _LATEST_TIMED: Final = f"""
 SELECT {_DUE} AS due, id, state FROM execution INDEXED BY execution_due
  WHERE job = ?1 AND {_COUNTS} AND {_TIMED} AND {_DUE} <= ?2 ORDER BY {_DUE} DESC, id DESC LIMIT 1
 """
-# Of those that had no time of their own, the newest; the other one was due at ?3.
+# Of those that had no time of their own, the one created last; the other one was due at ?3. Clients
+# make the ids, so a late request or a client's clock may order them otherwise than the creation.
+# No index has the creation: the executions before the newest id are compared, up to a limit.
 _LATEST_PLAIN: Final = f"""
-SELECT created_at, id, state FROM execution
- WHERE job = ?1 AND {_COUNTS} AND NOT {_TIMED} AND created_at <= ?2 AND created_at >= ?3
- ORDER BY id DESC LIMIT 1
+SELECT created_at, id, state FROM (
+    SELECT * FROM execution
+     WHERE job = ?1 AND node IS NULL AND id <= (
+        SELECT id FROM execution
+         WHERE job = ?1 AND {_COUNTS} AND NOT {_TIMED} AND created_at <= ?2 AND created_at >= ?3
+         ORDER BY id DESC LIMIT 1)
+     ORDER BY id DESC LIMIT {LOOKED_AT_MAX})
+ WHERE {_COUNTS} AND NOT {_TIMED} AND created_at <= ?2 AND created_at >= ?3
+ ORDER BY created_at DESC, id DESC LIMIT 1
 """
 # Later than the latest that has ended. The unfinished are few: those of all jobs are looked at.
 _UNFINISHED: Final = " UNION ALL ".join(

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final, TypeAlias
 
+from msgspec import json
+
+from daybell.core.execution import Outcome, State
 from daybell.core.limits import COUNT_ITEMS_MAX
 from daybell.core.monitoring.stats import (
     ALWAYS,
@@ -14,10 +18,12 @@ from daybell.core.monitoring.stats import (
     COUNTS,
     HOUR,
     HOURS_KEPT_SECONDS,
+    KINDS,
     LATE_SECONDS,
     MINUTE,
     MINUTES_KEPT_SECONDS,
     EndCount,
+    MissedTicks,
     StatKey,
     StatQuery,
     StatRows,
@@ -27,33 +33,98 @@ from daybell.core.monitoring.stats import (
     decode,
     encode,
     fold,
+    fold_missed,
+    kind_code,
 )
+from daybell.core.subscription import EXECUTION, wanted_pairs
+from daybell.core.units import Instant, Seconds
 from daybell.errors import JobNotFound, shown
-from daybell.store.codec import OUTCOMES, STATES
+from daybell.store.codec import OUTCOME_CODES, OUTCOMES, STATE_CODES, STATES
 from daybell.store.sqlite.connection import IN_MEMORY
 from daybell.store.sqlite.transaction import Row, Transaction
 
 _NAMES: Final = ", ".join(COUNTS)
+SUCCEEDED: Final = STATE_CODES[State.SUCCEEDED]
+RAN_WELL: Final = OUTCOME_CODES[Outcome.SUCCEEDED]
 _TABLES: Final = {MINUTE: "stat_minute", HOUR: "stat_hour", ALWAYS: "stat_total"}
+
+# The parts of an end that the statistics tell apart: tenant, job, lane, minute, outcome, state,
+# minutes of creation and start, buckets of run time and delay, lateness.
+EndKey: TypeAlias = tuple[Any, ...]
+
+_NOTE: Final = "INSERT INTO ended (execution) VALUES (?)"
+_NOTE_COUNTS: Final = "INSERT INTO ended (counts) VALUES (?)"
+
+
+def note_ends(tx: Transaction, executions: Iterable[int]) -> None:
+    """Note that these executions have ended. Every end is noted once, in its transaction."""
+    tx.executemany(_NOTE, [(n,) for n in executions])
+
+
+def note_successes(tx: Transaction, owner: int, ends: Iterable[tuple[Row, Seconds | None]]) -> None:
+    """Note that these claims have succeeded after running for so long: count them, so that no row
+    is read again.
+    """
+    now, version = tx.now, tx.names.version
+    alike: dict[EndKey, int] = {}
+    for row, ran in ends:
+        started_at = None if ran is None else now - ran
+        job = version(tx, row[3]).job
+        key = _key(owner, job, row[4], SUCCEEDED, row[9], row[10], RAN_WELL, started_at, now)
+        alike[key] = alike.get(key, 0) + 1
+    counts = json.encode([(*key, number) for key, number in alike.items()])
+    tx.execute(_NOTE_COUNTS, (counts.decode(),))
+
 
 # An execution that was removed before it was counted has no row.
 _ENDS: Final = """
-SELECT d.n, e.tenant, e.job, l.queue, d.attempt IS NULL, e.state, e.created_at,
+SELECT d.n, d.counts, e.tenant, e.job, e.lane, iif(d.attempt IS NULL, e.state, NULL), e.created_at,
        iif(d.attempt IS NULL, e.run_at, d.run_at),
        ifnull(a.outcome, e.outcome), iif(d.attempt IS NULL, e.started_at, a.started_at),
        iif(d.attempt IS NULL, e.finished_at, a.ended_at)
   FROM (SELECT * FROM ended ORDER BY n LIMIT ?) d
   LEFT JOIN execution e ON e.n = d.execution
-  LEFT JOIN lane l ON l.n = e.lane
   LEFT JOIN attempt a ON a.execution = d.execution AND a.attempt = d.attempt
  ORDER BY d.n
 """
 _FORGET: Final = "DELETE FROM ended WHERE n <= ?"
 
 
-def has_ends(tx: Transaction) -> bool:
-    """Return True if an end is not in the statistics yet."""
-    return tx.execute("SELECT 1 FROM ended LIMIT 1").fetchone() is not None
+# Events of subscriptions that are gone leave the outbox, too.
+_FIND: Final = """
+SELECT EXISTS (SELECT 1 FROM ended) OR EXISTS (SELECT 1 FROM missed),
+       EXISTS (SELECT 1 FROM subscription) OR EXISTS (SELECT 1 FROM outbox)
+"""
+_IS_TOLD: Final = "SELECT 1 FROM subscription LIMIT 1"
+
+
+def has_subscriptions(tx: Transaction) -> bool:
+    """Return True if there are subscriptions, so that ends must be noted one by one."""
+    return tx.execute(_IS_TOLD).fetchone() is not None
+
+
+def find_ends(tx: Transaction) -> tuple[bool, bool]:
+    """Return True if an end or a missed time is not in the statistics yet, and True if there are
+    subscriptions.
+    """
+    has_ends, is_told = tx.execute(_FIND).fetchone()
+    return bool(has_ends), bool(is_told)
+
+
+_TAKE_MISSED: Final = """
+DELETE FROM missed WHERE n IN (SELECT n FROM missed ORDER BY n LIMIT ?)
+RETURNING tenant, job, minute, number
+"""
+
+
+def fold_all(tx: Transaction, limit: int) -> bool:
+    """Add up to `limit` ends, and as many missed times, to the statistics. Return True if there may
+    be more.
+    """
+    rows = tx.execute(_TAKE_MISSED, (limit,)).fetchall()
+    for grain, tallies in fold_missed(MissedTicks(*row) for row in rows).items():
+        _add(tx, grain, tallies)
+    return fold_ends(tx, limit) or len(rows) == limit
 
 
 def fold_ends(tx: Transaction, limit: int) -> bool:
@@ -62,20 +133,67 @@ def fold_ends(tx: Transaction, limit: int) -> bool:
     if not rows:
         return False
     # Most ends of a batch are alike, and to add one up takes longer than to read it.
-    alike: dict[Row, int] = {}
-    for row in rows:
-        if row[1] is not None and row[-1] is not None:
-            key = _key(row)
+    alike: dict[EndKey, int] = {}
+    for _, counts, *end in rows:
+        if counts is not None:
+            for *key, number in json.decode(counts):
+                alike[tuple(key)] = alike.get(tuple(key), 0) + number
+        elif end[0] is not None and end[-1] is not None:
+            key = _key(*end)
             alike[key] = alike.get(key, 0) + 1
-    for grain, tallies in fold(_end(key, number) for key, number in alike.items()).items():
+    for grain, tallies in fold(_end(tx, key, number) for key, number in alike.items()).items():
         _add(tx, grain, tallies)
+    write_outbox(tx, rows[-1][0])
     tx.execute(_FORGET, (rows[-1][0],))
     return len(rows) == limit
 
 
-def _key(row: Row) -> Row:
-    """Return the parts of an end that the statistics tell apart."""
-    _, tenant, job, queue, is_final, state, created_at, run_at, outcome, started_at, ended_at = row
+_SUBSCRIPTIONS: Final = "SELECT tenant, definition FROM subscription"
+# An attempt that was released is no event. The pairs are those that a subscription may be for.
+_TELL: Final = f"""
+INSERT INTO outbox (tenant, at, type, execution, attempt, job, queue, data)
+SELECT tenant, at, '{EXECUTION}' || status, id, attempt, job, queue, data FROM (
+  SELECT d.n, e.tenant, ifnull(a.ended_at, e.finished_at) AS at, e.id, j.name AS job, l.queue,
+         ifnull(d.attempt, e.attempt) AS attempt,
+         CASE WHEN d.attempt IS NULL
+              THEN CASE e.state WHEN 6 THEN 'succeeded' WHEN 7 THEN 'dead' WHEN 8 THEN 'cancelled'
+                                ELSE 'skipped' END
+              ELSE CASE WHEN a.outcome IN (2, 3) THEN 'retrying' WHEN a.outcome = 4 THEN 'lost' END
+              END AS status,
+         json_object('worker_id', lower(hex(iif(d.attempt IS NULL, e.worker, a.worker))),
+                     'created_at', e.created_at, 'scheduled_for', e.scheduled_for,
+                     'started_at', iif(d.attempt IS NULL, e.started_at, a.started_at),
+                     'error', iif(d.attempt IS NULL, e.error, a.error), 'reason', e.reason,
+                     'schedule_id', lower(hex(e.schedule)), 'parent_id', lower(hex(e.parent)),
+                     'node', e.node) AS data
+    FROM ended d JOIN execution e ON e.n = d.execution
+    JOIN job j ON j.n = e.job JOIN lane l ON l.n = e.lane
+    LEFT JOIN attempt a ON a.execution = d.execution AND a.attempt = d.attempt
+   WHERE d.n <= ?)
+ WHERE tenant || ':' || status IN (SELECT value FROM json_each(?)) ORDER BY n
+"""
+
+
+def write_outbox(tx: Transaction, last: int) -> None:
+    """Put the ends that a subscription may be for into the outbox."""
+    rows = tx.execute(_SUBSCRIPTIONS).fetchall()
+    if rows:
+        pairs = [f"{tenant}:{status}" for tenant, status in wanted_pairs(rows)]
+        tx.execute(_TELL, (last, json.encode(pairs).decode()))
+
+
+def _key(
+    tenant: int,
+    job: int,
+    lane: int,
+    state: int | None,
+    created_at: Instant,
+    run_at: Instant,
+    outcome: int | None,
+    started_at: Instant | None,
+    ended_at: Instant,
+) -> EndKey:
+    """Return the parts of an end that the statistics tell apart; state None: it goes on."""
     if started_at is None:
         started = run = delay = None
         is_late = False
@@ -83,14 +201,14 @@ def _key(row: Row) -> Row:
         started, run = started_at // MINUTE, bisect_right(BOUNDS, ended_at - started_at)
         delay = bisect_right(BOUNDS, started_at - run_at)
         is_late = started_at - run_at > LATE_SECONDS
-    created = created_at // MINUTE if is_final else None
-    state = state if is_final else None
+    created = None if state is None else created_at // MINUTE
     ended = ended_at // MINUTE
-    return tenant, job, queue, ended, outcome, state, created, started, run, delay, is_late
+    return tenant, job, lane, ended, outcome, state, created, started, run, delay, is_late
 
 
-def _end(key: Row, number: int) -> EndCount:
-    tenant, job, queue, ended, outcome, state, created, started, run, delay, is_late = key
+def _end(tx: Transaction, key: EndKey, number: int) -> EndCount:
+    tenant, job, lane, ended, outcome, state, created, started, run, delay, is_late = key
+    queue, needs = tx.names.lane_row(tx, lane)
     return EndCount(
         tenant=tenant,
         job=job,
@@ -104,6 +222,7 @@ def _end(key: Row, number: int) -> EndCount:
         run=run,
         delay=delay,
         is_late=is_late,
+        kind=kind_code(needs),
     )
 
 
@@ -152,7 +271,7 @@ def read_stats(
             raise JobNotFound(f"no job named {shown(query.job)}")
         job = found[0]
         if query.queue is None:
-            queues = [queue for (queue,) in tx.execute(_QUEUES, (owner,))]
+            queues += [queue for (queue,) in tx.execute(_QUEUES, (owner,))]
     select = _read(query.grain).replace("SELECT ", "SELECT at, ")
     size = query.step // query.grain
     tallies: dict[int, Tally] = {}
@@ -172,10 +291,10 @@ def read_stats(
 
 # The busiest jobs, and the queues.
 _TOTALS: Final = f"""
-SELECT NULL AS name, queue, {_NAMES}, run, delay FROM stat_total WHERE tenant = ?1 AND job = 0
+SELECT NULL AS name, queue, at, {_NAMES}, run, delay FROM stat_total WHERE tenant = ?1 AND job = 0
    AND queue <> ''
  UNION ALL
-SELECT (SELECT name FROM job WHERE n = job), queue, {_NAMES}, run, delay FROM (
+SELECT (SELECT name FROM job WHERE n = job), queue, at, {_NAMES}, run, delay FROM (
     SELECT * FROM stat_total WHERE tenant = ?1 AND job > 0 ORDER BY started DESC, job LIMIT ?2)
 """
 
@@ -183,8 +302,8 @@ SELECT (SELECT name FROM job WHERE n = job), queue, {_NAMES}, run, delay FROM (
 def read_totals(tx: Transaction, tenant: str, *, jobs: int) -> list[StatTotal]:
     owner = tx.names.tenant(tx, tenant)
     return [
-        StatTotal(name, queue, _tally(tuple(row)))
-        for name, queue, *row in tx.execute(_TOTALS, (owner, jobs))
+        StatTotal(name, queue, KINDS[kind], _tally(tuple(row)))
+        for name, queue, kind, *row in tx.execute(_TOTALS, (owner, jobs))
     ]
 
 
@@ -192,13 +311,18 @@ _UNFINISHED: Final = " UNION ALL ".join(
     f"""
 SELECT * FROM (
     SELECT CAST(e.created_at / :step AS INTEGER) FROM execution e
-     WHERE e.{state} AND e.tenant = :tenant AND (:job = 0 OR e.job = :job)
+     WHERE e.{state} AND (:job = 0 OR e.job = :job)
        AND (:queue IS NULL
             OR e.lane IN (SELECT n FROM lane WHERE tenant = :tenant AND queue = :queue))
        AND e.created_at >= :since AND e.created_at < :until
      LIMIT {COUNT_ITEMS_MAX})
 """
-    for state in ("state <= 3", "state = 4", "state = 5")
+    # Each is an index of unfinished executions: by tenant alone, SQLite would walk all that ended.
+    for state in (
+        "state <= 3 AND e.lane IN (SELECT n FROM lane WHERE tenant = :tenant)",
+        "state = 4 AND e.tenant = :tenant",
+        "state = 5 AND +e.tenant = :tenant",
+    )
 )
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from daybell.core import checks
 from daybell.core.event import (
@@ -18,7 +18,7 @@ from daybell.core.event import (
     Step,
     StepKind,
     check_cursor,
-    check_event,
+    check_events,
     check_steps,
     close_wait,
     matches,
@@ -38,13 +38,19 @@ from daybell.core.execution import (
 )
 from daybell.core.lifecycle import after_cancel
 from daybell.core.limits import INSTANT_MAX
+from daybell.core.logs import FoundPart, LogPlace, cut_parts
+from daybell.core.schedule import Schedule
 from daybell.core.units import Instant
 from daybell.core.views import Page, bytes_of, cut_page
+from daybell.core.when.file import FileMark
+from daybell.core.when.listener import EventPlan
 from daybell.core.workflow.run import Plan, RunDetail
 from daybell.errors import ExecutionNotFound
 from daybell.store import run_driver
-from daybell.store.codec import OUTCOMES, STATES, STEP_CODES, STEP_KINDS
+from daybell.store.codec import DECISION_CODES, OUTCOMES, STATES, STEP_CODES, STEP_KINDS
 from daybell.store.sqlite import enqueue, gates, progress
+from daybell.store.sqlite.enqueue import Creation
+from daybell.store.sqlite.gates import Meter
 from daybell.store.sqlite.progress import (
     NODE_COLUMNS,
     RUN_COLUMNS,
@@ -52,8 +58,11 @@ from daybell.store.sqlite.progress import (
     read_run,
 )
 from daybell.store.sqlite.queue import FENCE, apply_one, fence
+from daybell.store.sqlite.schedules import SCHEDULE_SQL, read_schedule
 from daybell.store.sqlite.transaction import Row, RunKey, Transaction, shown_state, uuid_or_none
 from daybell.store.wakeups import Signal
+
+EVENT: Final = "e.number, e.id, e.source, e.name, e.data, e.execution, e.time, e.received_at"
 
 
 def list_steps(tx: Transaction, tenant: str, id: UUID) -> list[Step]:
@@ -147,9 +156,8 @@ def record_steps(tx: Transaction, owner: int, worker: bytes, new: NewStep) -> St
     return step
 
 
-_EVENT: Final = "e.number, e.id, e.source, e.name, e.data, e.execution, e.time, e.received_at"
 _EARLIER: Final = f"""
-SELECT {_EVENT} FROM event_key k JOIN event e ON e.number = k.number
+SELECT {EVENT} FROM event_key k JOIN event e ON e.number = k.number
  WHERE k.tenant = ? AND k.name = ? AND k.key = ? AND k.received_at BETWEEN ? AND ?
    AND NOT EXISTS (SELECT 1 FROM step s WHERE s.execution = ? AND s.event = e.number)
  ORDER BY k.received_at, k.number
@@ -189,6 +197,8 @@ def open_wait(
     tx.execute(_OPEN, (execution, new.n, owner, *values))
 
 
+# Events.
+
 _KNOWN: Final = "SELECT 1 FROM execution WHERE tenant = ? AND id = ?"
 _KEEP: Final = """
 INSERT INTO event (tenant, received_at, time, execution, id, source, name, data)
@@ -200,24 +210,76 @@ INSERT INTO event_key (tenant, name, key, received_at, number) VALUES (?, ?, ?, 
 
 
 def publish(tx: Transaction, tenant: str, event: NewEvent) -> Published:
-    check_event(event)
+    return publish_many(tx, tenant, [event])[0]
+
+
+def publish_many(tx: Transaction, tenant: str, events: Sequence[NewEvent]) -> list[Published]:
+    check_events(events)
     owner = tx.names.tenant(tx, tenant)
+    answers: list[Published] = []
+    new: dict[int, tuple[int, Event]] = {}  # by place
+    for place, event in enumerate(events):
+        number = keep_event(tx, owner, event)
+        if number is None:
+            answers.append(Published(created=False))
+            continue
+        received = Event(received_at=tx.now, **asdict(event))
+        answers.append(Published(True, gates.deliver_event(tx, owner, received, number)))
+        if event.execution is None:
+            new[place] = number, received
+    fired = fire_events(tx, tenant, list(new.values())) if new else []
+    for place, ids in zip(new, fired, strict=True):
+        if ids:
+            answers[place] = replace(answers[place], executions=ids)
+    return [
+        one if one.created else replace(one, executions=find_fired(tx, owner, event))
+        for one, event in zip(answers, events, strict=True)
+    ]
+
+
+_FIRED: Final = """
+SELECT t.execution FROM event e JOIN tick t ON t.event = e.number
+ WHERE e.tenant = ? AND e.source = ? AND e.id = ? AND t.execution IS NOT NULL ORDER BY t.execution
+"""
+
+
+def find_fired(tx: Transaction, owner: int, event: NewEvent) -> tuple[UUID, ...]:
+    """Return the executions that an event on record has fired."""
+    rows = tx.execute(_FIRED, (owner, event.source, event.id))
+    return tuple(UUID(bytes=id) for (id,) in rows)
+
+
+_FIRING: Final = f"""
+SELECT {EVENT} FROM tick t JOIN event e ON e.number = t.event
+ WHERE t.tenant = ? AND t.schedule = ? AND t.at = ?
+"""
+
+
+def firing_events(
+    tx: Transaction, tenant: str, schedule: UUID, times: Sequence[Instant]
+) -> list[Event | None]:
+    owner = tx.names.tenant(tx, tenant)
+    rows = [tx.execute(_FIRING, (owner, schedule.bytes, at)).fetchone() for at in times]
+    return [None if row is None else event_of(row) for row in rows]
+
+
+def keep_event(tx: Transaction, owner: int, event: NewEvent) -> int | None:
+    """Store an event; return its number, or None if it is on record."""
     own = None if event.execution is None else event.execution.bytes
     if own is not None and tx.execute(_KNOWN, (owner, own)).fetchone() is None:
         raise ExecutionNotFound(f"no execution {event.execution}")
     values = owner, tx.now, event.time, own, event.id, event.source, event.name, event.data
     kept = tx.execute(_KEEP, values).fetchone()
     if kept is None:
-        return Published(created=False)
+        return None
     (number,) = kept
     keys = Facts(event.data).filed(event.execution)
     tx.executemany(_FILE, [(owner, event.name, key, tx.now, number) for key in keys])
-    received = Event(received_at=tx.now, **asdict(event))
-    return Published(True, gates.deliver_event(tx, owner, received, number))
+    return number
 
 
 _LIST: Final = f"""
-SELECT {_EVENT} FROM event e WHERE e.tenant = ? AND e.number < ? ORDER BY e.number DESC LIMIT ?
+SELECT {EVENT} FROM event e WHERE e.tenant = ? AND e.number < ? ORDER BY e.number DESC LIMIT ?
 """
 
 
@@ -244,6 +306,115 @@ def event_of(row: Row) -> Event:
         time=time,
         received_at=received_at,
     )
+
+
+# Events: a tick for each listener, in the transaction that stores the event.
+
+_BY_EVENT: Final = SCHEDULE_SQL.replace(
+    "FROM schedule s", "FROM schedule s INDEXED BY schedule_event"
+)
+# Named, because the planner would rather walk all schedules in the order of their ids.
+_LISTENERS: Final = f"""
+{_BY_EVENT} WHERE s.tenant = ? AND s.event = ? AND j.is_deleted = 0 ORDER BY s.id
+"""
+_LAST_TICK: Final = "SELECT max(at) FROM tick WHERE tenant = ? AND schedule = ?"
+_RECORD_EVENT: Final = """
+INSERT INTO tick (tenant, schedule, at, decision, reason, execution, event)
+VALUES (?, ?, ?, ?, ?, ?, ?)
+"""
+_COUNT_EVENTS: Final = """
+UPDATE schedule SET fired = fired + ?, skipped = skipped + ?, missed = missed + ?,
+       last_at = ifnull(?, last_at)
+ WHERE tenant = ? AND id = ?
+"""
+
+
+def fire_events(
+    tx: Transaction, tenant: str, events: Sequence[tuple[int, Event]]
+) -> list[tuple[UUID, ...]]:
+    """Fire the schedules that these new events fire, given with their numbers. Return the
+    executions of each.
+    """
+    owner = tx.names.tenant(tx, tenant)
+    plan = EventPlan()
+    for number, event in events:
+        for row in tx.execute(_LISTENERS, (owner, event.name)).fetchall():
+            schedule = read_schedule(tx, row)
+            if not plan.accepts(schedule, number, event):
+                continue
+            if schedule.id not in plan.listeners:
+                key = owner, schedule.id.bytes
+                plan.learn(schedule, tx.execute(_LAST_TICK, key).fetchone()[0])
+            plan.add(schedule.id, number, event)
+    if not plan.listeners:
+        return [()] * len(events)
+    creation, meter = Creation(tx, owner), Meter(tx, owner)
+    for new in plan.executions:
+        creation.add(new, is_new=True)
+    answers = creation.finish()
+    plan.settle({new.id: answers.get(new.id) or Enqueued(new.id) for new in plan.executions})
+    tx.executemany(
+        _RECORD_EVENT,
+        [
+            (
+                owner,
+                schedule.bytes,
+                tick.at,
+                DECISION_CODES[tick.decision],
+                tick.reason,
+                None if tick.execution is None else tick.execution.id.bytes,
+                tick.event,
+            )
+            for schedule, tick in plan.ticks
+        ],
+    )
+    tx.executemany(
+        _COUNT_EVENTS,
+        [
+            (one.fired, one.skipped, one.missed, one.last_at, owner, one.schedule.id.bytes)
+            for one in plan.listeners.values()
+        ],
+    )
+    meter.charge(tenant, is_refused=False)
+    tx.signals.add(Signal.CLAIM)
+    return plan.executions_of([number for number, _ in events])
+
+
+# Files that schedules wait for.
+
+_WATCHED: Final = """
+SELECT path, size, changed_at, inode FROM watched_file WHERE tenant = ? AND root = ?
+"""
+_NOTE: Final = """
+INSERT INTO watched_file (tenant, root, path, size, changed_at, inode) VALUES (?, ?, ?, ?, ?, ?)
+    ON CONFLICT DO UPDATE
+   SET size = excluded.size, changed_at = excluded.changed_at, inode = excluded.inode
+"""
+_FORGET: Final = "DELETE FROM watched_file WHERE tenant = ? AND root = ? AND path = ?"
+
+
+def list_listeners(tx: Transaction, tenant: str, event: str) -> list[Schedule]:
+    rows = tx.execute(_LISTENERS, (tx.names.tenant(tx, tenant), event)).fetchall()
+    return [read_schedule(tx, row) for row in rows]
+
+
+def watched_files(tx: Transaction, tenant: str, root: str) -> dict[str, FileMark]:
+    rows = tx.execute(_WATCHED, (tx.names.tenant(tx, tenant), root))
+    return {path: FileMark(size, at, int(inode)) for path, size, at, inode in rows}
+
+
+def note_files(
+    tx: Transaction,
+    tenant: str,
+    root: str,
+    *,
+    seen: Mapping[str, FileMark],
+    gone: Collection[str] = (),
+) -> None:
+    owner = tx.names.tenant(tx, tenant)
+    rows = [(owner, root, path, *mark[:2], str(mark.inode)) for path, mark in seen.items()]
+    tx.executemany(_NOTE, rows)
+    tx.executemany(_FORGET, [(owner, root, path) for path in gone])
 
 
 # Logs of tasks.
@@ -280,6 +451,23 @@ def read_log(
     checks.check_limit(limit)
     owner = tx.names.tenant(tx, tenant)
     return [LogPart(*row) for row in tx.execute(_READ_LOG, (owner, id.bytes, *after, limit))]
+
+
+def read_logs(
+    tx: Transaction, tenant: str, ids: Sequence[UUID], *, start: LogPlace | None = None
+) -> Page[FoundPart]:
+    checks.check_limit(len(ids))
+    owner = tx.names.tenant(tx, tenant)
+    first = start or LogPlace(ids[0])
+    found = (
+        FoundPart(id, LogPart(*row))
+        for id in ids
+        for row in tx.execute(
+            _READ_LOG,
+            (owner, id.bytes, *(first.after if id == first.execution else (0, 0)), -1),
+        )
+    )
+    return cut_parts(found)
 
 
 # Workflow runs: expansion, reading, attempts of nodes, and rerun.

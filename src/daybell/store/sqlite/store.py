@@ -19,6 +19,7 @@ from daybell.core.access import (
 from daybell.core.views import (
     DEFAULT_RETENTION,
     SWEEPS,
+    Folded,
     Health,
     Miscount,
     Removed,
@@ -134,6 +135,7 @@ class SqliteStore:
             advanced=await self._advance_runs(limit) if SweepKind.ADVANCE in sweeps else 0,
             admitted=await self._sweep(gates.admit_all, limit) if SweepKind.ADMIT in sweeps else 0,
             miscounts=await self._recount_gates() if SweepKind.RECOUNT in sweeps else (),
+            folded=await self._fold_stats(limit) if SweepKind.FOLD in sweeps else Folded(),
             removed=await self._retain(policy) if SweepKind.RETAIN in sweeps else Removed(),
         )
 
@@ -146,11 +148,10 @@ class SqliteStore:
             await self.db.write(lambda tx, key=key: progress.continue_run(tx, key))
         return len(found)
 
-    async def fold_stats(self, *, limit: int = 1000) -> bool:
-        checks.check_limit(limit)
-        if not await self.db.read(stats.has_ends):
-            return False
-        return await self.db.write(lambda tx: stats.fold_ends(tx, limit))
+    async def _fold_stats(self, limit: int) -> Folded:
+        has_ends, is_told = await self.db.read(stats.find_ends)
+        has_more = has_ends and await self.db.write(lambda tx: stats.fold_all(tx, limit))
+        return Folded(has_more, is_told)
 
     async def _recount_gates(self) -> tuple[Miscount, ...]:
         wrong = await self.db.read(gates.miscounts)
@@ -174,6 +175,10 @@ class SqliteStore:
 
     async def check_writable(self) -> None:
         await self.db.write(upkeep.write_header)
+
+    @property
+    def connections_made(self) -> int:
+        return 0
 
     async def figures(self) -> dict[str, float]:
         return await self.db.read(lambda tx: stats.figures(tx, self.db.path))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import count
@@ -24,9 +24,13 @@ from daybell.core.access import (
     extend_chain,
 )
 from daybell.core.checks import check_entry
+from daybell.core.collapse import CollapseRule
 from daybell.core.execution import LEFT_OUT, Claimed, Execution, NewExecution
+from daybell.core.flow import Policy, base_needs, policy_of
+from daybell.core.flow.shares import ShareOption
 from daybell.core.limits import LIST_VALUE_BYTES_MAX
-from daybell.core.schedule import Overlap, rule_of
+from daybell.core.placement import capability_of
+from daybell.core.schedule import Overlap, has_times, rule_of
 from daybell.core.units import Instant, Seconds
 from daybell.core.workflow.run import Node, NodeEnd
 from daybell.errors import JobNotFound, TenantNotFound, UsageError, shown
@@ -170,7 +174,10 @@ class Version(msgspec.Struct, frozen=True, gc=False):
     retries_lost: bool
     overlap: Overlap  # of executions that callers enqueue
     overlap_of_ticks: Overlap
+    overlap_of_events: Overlap
     depends: bool  # on other jobs
+    collapse: CollapseRule | None  # of requests of a key
+    is_shared: bool  # executions take turns
 
     def rule(self, new: NewExecution) -> Overlap:
         """Return the rule for an execution if one before it has not finished. If the execution
@@ -178,6 +185,8 @@ class Version(msgspec.Struct, frozen=True, gc=False):
         """
         if new.gate is not None:
             return Overlap.ALLOW
+        if new.by_event:
+            return self.overlap_of_events
         return self.overlap if new.schedule is None else self.overlap_of_ticks
 
 
@@ -197,6 +206,8 @@ class Definition(msgspec.Struct, frozen=True, gc=False):
     overlap: Overlap | None = None
     schedules: tuple[str, ...] = ()
     dependencies: tuple[str, ...] = ()
+    collapse: CollapseRule | None = None
+    share: ShareOption | None = None
 
 
 _READ: Final = msgspec.json.Decoder(Definition)
@@ -207,6 +218,11 @@ class Lane(NamedTuple):
 
     queue: str
     needs: str
+
+    @property
+    def demands(self) -> str:
+        """The demands on a worker, as text."""
+        return self.needs[len(capability_of(self.needs)) :]
 
 
 class LaneList(NamedTuple):
@@ -230,6 +246,13 @@ class Names:
         # The lanes of queues, by the terms of the claim; true as long as no lane is added.
         self._lane_lists: dict[tuple[int, tuple[str, ...], tuple[str, ...]], LaneList] = {}
         self._gates: dict[int, str] = {}
+        self._policies: dict[int, Policy] = {}
+        self._entries: dict[int, int | None] = {}
+        self._ordered: dict[int, int] = {}
+        self.limits_checked_at: dict[int, Instant] = {}  # by tenant
+        # Rows of CLAIMED_COLUMNS by id, of claims made here since another connection has written:
+        # no other can have ended them, and their ends are counted without reading the rows again.
+        self.claims: dict[bytes, Row] = {}
         self._data_version = -1
         self.nodes = NodeMemory()
 
@@ -244,6 +267,7 @@ class Names:
             self._data_version = data_version
             self._current.clear()
             self._quotas.clear()
+            self.claims.clear()
         self.nodes.begin()
         for known in (
             self._current,
@@ -253,6 +277,10 @@ class Names:
             self._lane_rows,
             self._lane_lists,
             self._gates,
+            self._policies,
+            self._entries,
+            self._ordered,
+            self.claims,
         ):
             if len(known) > REMEMBERED_MAX:
                 known.clear()
@@ -334,13 +362,16 @@ class Names:
                 expires=definition.expires,
                 max_crashes=definition.max_crashes,
                 retries_lost=definition.on_lost != "dead",
-                overlap=rule_of(definition.overlap, is_scheduled=minds),
+                overlap=rule_of(definition.overlap, is_scheduled=has_times(definition.schedules)),
                 overlap_of_ticks=rule_of(
                     definition.overlap,
                     is_scheduled=True,
                     is_dependent=bool(definition.dependencies) and not minds,
                 ),
+                overlap_of_events=definition.overlap or Overlap.ALLOW,
                 depends=bool(definition.dependencies),
+                collapse=definition.collapse,
+                is_shared=definition.share is not None,
             )
         return version
 
@@ -394,8 +425,29 @@ class Names:
         lane = self._lane_rows.get(n)
         if lane is None:
             row = tx.execute("SELECT queue, kind FROM lane WHERE n = ?", (n,)).fetchone()
-            lane = self._lane_rows[n] = Lane(*row)
+            lane = self._lane_rows[n] = Lane(row[0], base_needs(row[1]))
         return lane
+
+    def entry_of(self, tx: Transaction, n: int) -> int | None:
+        """Return the entry lane of an admitted lane; None: its executions have no limits."""
+        if n not in self._entries:
+            (self._entries[n],) = tx.execute("SELECT entry FROM lane WHERE n = ?", (n,)).fetchone()
+        return self._entries[n]
+
+    def ordered_of(self, tx: Transaction, entry: int) -> int:
+        """Return the lane of those executions of an entry lane whose turn it is."""
+        if entry not in self._ordered:
+            row = tx.execute("SELECT ordered FROM lane WHERE n = ?", (entry,)).fetchone()
+            self._ordered[entry] = row[0]
+        return self._ordered[entry]
+
+    def policy(self, tx: Transaction, n: int) -> Policy:
+        """Return the limits of one version of a job, by its number."""
+        policy = self._policies.get(n)
+        if policy is None:
+            _, _, text = tx.execute(self._VERSION, (n,)).fetchone()
+            policy = self._policies[n] = policy_of(text)
+        return policy
 
     def gate(self, tx: Transaction, tenant: int, name: str) -> int:
         """Return the number of a gate. Raises UsageError for a gate that does not exist."""
@@ -458,44 +510,55 @@ def read_claimed(
     tx: Transaction, tenant: str, leases: Sequence[UUID], rows: Sequence[Row]
 ) -> list[Claimed]:
     """Return executions in a worker's hands, each with its lease."""
-    ids = uuids([row[1] for row in rows])
-    return [
-        read_one_claimed(tx, tenant, id, lease, row)
-        for id, lease, row in zip(ids, leases, rows, strict=True)
-    ]
-
-
-def read_one_claimed(tx: Transaction, tenant: str, id: UUID, lease: UUID, row: Row) -> Claimed:
     names = tx.names
-    version, lane = names.version(tx, row[3]), names.lane_row(tx, row[4])
-    gate, schedule, node, parent = row[16], row[18], row[20], row[21]
-    return Claimed(
-        id=id,
-        attempt=row[2],
-        lease=lease,
-        tenant=tenant,
-        job=version.name,
-        version=version.version,
-        kind=version.needs if node is None else lane.needs,
-        queue=lane.queue,
-        priority=PRIORITIES[row[5]],
-        args=row[6],
-        failures=row[7],
-        crashes=row[8],
-        created_at=row[9],
-        run_at=row[10],
-        expires_at=row[11],
-        scheduled_for=row[12],
-        retries=row[13],
-        timeout=row[14],
-        checkpoint=row[15],
-        gate=None if gate is None else names.gate_name(tx, gate),
-        cancel_requested=row[17] is not None,
-        schedule=None if schedule is None else UUID(bytes=schedule),
-        previous_success=row[19],
-        node=node,
-        parent=None if parent is None else parent_id(parent),
-    )
+    versions = {n: names.version(tx, n) for n in {row[3] for row in rows}}
+    # Their parts are taken once: for each row they would take as long as all the rest.
+    lanes = {
+        n: (lane.queue, capability_of(lane.needs), lane.demands, names.entry_of(tx, n) is not None)
+        for n in {row[4] for row in rows}
+        for lane in (names.lane_row(tx, n),)
+    }
+    claimed: list[Claimed] = []
+    for id, lease, row in zip(uuids([row[1] for row in rows]), leases, rows, strict=True):
+        # By position: by name, it takes twice as long.
+        (
+            _, _, attempt, version, lane, priority, args, failures, crashes, created_at, run_at,
+            expires_at, scheduled_for, retries, timeout, checkpoint, gate, cancel_requested_at,
+            schedule, previous_success, node, parent,
+        ) = row  # fmt: skip
+        queue, kind, demands, is_limited = lanes[lane]
+        claimed.append(
+            Claimed(
+                id,
+                attempt,
+                lease,
+                tenant,
+                versions[version].name,
+                versions[version].version,
+                kind,
+                queue,
+                PRIORITIES[priority],
+                args,
+                failures,
+                crashes,
+                created_at,
+                run_at,
+                expires_at,
+                scheduled_for,
+                retries,
+                timeout,
+                checkpoint,
+                None if gate is None else names.gate_name(tx, gate),
+                cancel_requested_at is not None,
+                None if schedule is None else UUID(bytes=schedule),
+                previous_success,
+                node,
+                None if parent is None else parent_id(parent),
+                demands,
+                is_limited,
+            )
+        )
+    return claimed
 
 
 SHOWN_COLUMNS: Final = ", ".join(EXECUTION_COLUMNS)
@@ -587,15 +650,28 @@ class Bulk:
         """Run it for all values, which are the rows' one after another; answer how many rows it
         changed. `first` and `last` are parameters of the head and the tail.
         """
-        changed = start = 0
+        return sum(cursor.rowcount for cursor in self._run(tx, values, first, last))
+
+    def fetch(
+        self,
+        tx: Transaction,
+        values: list[Any],
+        *,
+        first: Sequence[Any] = (),
+        last: Sequence[Any] = (),
+    ) -> list[Row]:
+        """Run it for all values, and return the rows that it returns."""
+        return [row for cursor in self._run(tx, values, first, last) for row in cursor.fetchall()]
+
+    def _run(
+        self, tx: Transaction, values: list[Any], first: Sequence[Any], last: Sequence[Any]
+    ) -> Iterator[sqlite3.Cursor]:
+        start = 0
         while rest := (len(values) - start) // self._width:
             size = min(ROWS_MAX, 1 << (rest.bit_length() - 1))  # the largest power of two in it
             end = start + size * self._width
-            changed += tx.execute(
-                self._statements[size], (*first, *values[start:end], *last)
-            ).rowcount
+            yield tx.execute(self._statements[size], (*first, *values[start:end], *last))
             start = end
-        return changed
 
 
 def _rows(row: str, size: int, shared: int) -> list[str]:

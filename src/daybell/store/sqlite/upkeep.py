@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from daybell.core.checks import AUDIT_KEPT_SECONDS, KEY_KEPT_SECONDS, MINUTE_KEPT_SECONDS
+from daybell.core.flow import BUCKET_SECONDS_KEPT
 from daybell.core.limits import EVENT_SECONDS_KEPT, REPEAT_SECONDS_KEPT
 from daybell.core.options import Keep
 from daybell.core.units import Instant, Seconds
@@ -211,10 +212,34 @@ _OLD_MINUTES: Final = """
 DELETE FROM tenant_minute
  WHERE (tenant, minute) IN (SELECT tenant, minute FROM tenant_minute WHERE minute * 60 < ? LIMIT ?)
 """
+_UNUSED_COLLAPSED: Final = """
+DELETE FROM collapsed WHERE (job, key) IN (
+    SELECT c.job, c.key FROM collapsed c
+     WHERE c.keep_until < ? AND NOT EXISTS (
+           SELECT 1 FROM execution e
+            WHERE e.tenant = c.tenant AND e.id = c.execution AND e.state <= 5)
+     LIMIT ?)
+"""
+# A waiting execution knows its buckets by their numbers.
+_UNUSED_BUCKETS: Final = """
+DELETE FROM bucket WHERE n IN (
+    SELECT b.n FROM bucket b
+     WHERE b.quiet_at < ? AND b.paused_until <= b.quiet_at AND b.wake_at IS NULL
+       AND NOT EXISTS (SELECT 1 FROM holder h WHERE h.bucket = b.n)
+       AND NOT EXISTS (SELECT 1 FROM waiter w WHERE w.tenant = b.tenant)
+     LIMIT ?)
+"""
 _OLD_KEYS: Final = """
 DELETE FROM api_key
  WHERE rowid IN (SELECT rowid FROM api_key
                   WHERE min(ifnull(revoked_at, 9e99), ifnull(expires_at, 9e99)) < ? LIMIT ?)
+"""
+_OLD_TRACES: Final = """
+DELETE FROM trace WHERE (tenant, id) IN (
+    SELECT t.tenant, t.id FROM trace t
+     WHERE t.created_at < ? AND NOT EXISTS (
+           SELECT 1 FROM execution e WHERE e.tenant = t.tenant AND e.id = t.id AND e.state <= 5)
+     LIMIT ?)
 """
 _OLD_EVENT_KEYS: Final = """
 DELETE FROM event_key WHERE (tenant, name, key, received_at, number) IN (
@@ -248,6 +273,12 @@ SELECT j.n, j.tenant, v.definition FROM job_version v JOIN job j ON j.version = 
 """
 
 
+# What an export still has to write is kept.
+_EXPORTED: Final = """
+SELECT ifnull(min(json_extract(definition, '$.until')), 9e999) FROM export_policy
+"""
+
+
 def read_policies(tx: Transaction, policy: Retention) -> KeepPolicies:
     tenants = tx.execute(_TENANT_POLICIES)
     jobs = tx.execute(_JOB_POLICIES).fetchall()
@@ -263,14 +294,17 @@ def remove(
 ) -> tuple[RetentionWalk, Removed]:
     """Remove a bounded amount; return where the walk through executions has to go on."""
     policies = walk.policies or read_policies(tx, policy)
-    before = tx.now - policies.longest
+    (exported,) = tx.execute(_EXPORTED).fetchone()
+    before = min(tx.now - policies.longest, exported)
 
     def old(statement: str, before: Instant) -> int:
         return tx.execute(statement, (before, REMOVED_MAX)).rowcount
 
-    end, executions, their_attempts, their_parts = remove_executions(tx, walk.start, policies)
+    end, executions, their_attempts, their_parts = remove_executions(
+        tx, walk.start, policies, exported
+    )
     attempts = old(_OLD_ATTEMPTS, before)
-    ticks = old(_OLD_TICKS, tx.now - policy.ticks)
+    ticks = old(_OLD_TICKS, min(tx.now - policy.ticks, exported))
     workers = old(_OLD_WORKERS, tx.now - policy.workers)
     leases = old(_OLD_LEASES, tx.now - LEASE_KEPT_SECONDS)
     parts = old(_OLD_LOG_PARTS, before)
@@ -279,6 +313,9 @@ def remove(
         old(_OLD_REQUESTS, tx.now - REPEAT_SECONDS_KEPT),
         old(_OLD_MINUTES, tx.now - MINUTE_KEPT_SECONDS),
         old(_OLD_KEYS, tx.now - KEY_KEPT_SECONDS),
+        old(_UNUSED_COLLAPSED, tx.now),
+        old(_UNUSED_BUCKETS, tx.now - BUCKET_SECONDS_KEPT),
+        old(_OLD_TRACES, before),
         remove_entries(tx, tx.now - AUDIT_KEPT_SECONDS),
         *remove_stats(tx, REMOVED_MAX),
         old(_OLD_EVENTS, tx.now - EVENT_SECONDS_KEPT),
@@ -318,7 +355,8 @@ SELECT j.n, j.tenant, j.name, j.is_deleted, j.unused_at,
        EXISTS (SELECT 1 FROM execution e WHERE e.job = j.n AND e.node IS NULL)
     OR EXISTS (SELECT 1 FROM schedule s
                 WHERE s.job = j.n AND (s.next_at IS NOT NULL OR s.since IS NOT NULL
-                                       OR s.delay IS NOT NULL OR s.is_reboot = 1))
+                                       OR s.delay IS NOT NULL OR s.is_reboot = 1
+                                       OR s.event IS NOT NULL))
     OR j.unused_at IS NOT NULL AND (j.n = (SELECT max(n) FROM job)
         OR EXISTS (SELECT 1 FROM job_version v
                     WHERE v.job = j.n AND v.n = (SELECT max(n) FROM job_version)))
@@ -391,17 +429,17 @@ _EMPTY_ATTEMPTS: Final = Bulk(
 
 
 def remove_executions(
-    tx: Transaction, start: int, policies: KeepPolicies
+    tx: Transaction, start: int, policies: KeepPolicies, exported: Instant
 ) -> tuple[int, int, int, int]:
     """Walk through executions from `start` in the order of their creation, and remove those that
-    are over. Return where to go on, 0 at the end, and how many executions, attempts and parts of
-    logs are gone.
+    are over and ended before `exported`. Return where to go on, 0 at the end, and how many
+    executions, attempts and parts of logs are gone.
     """
     rows = tx.execute(_WALK, (start, REMOVED_MAX)).fetchall()
     over, logs_over = list[int](), list[int]()
     results, logs = list[int](), list[int]()  # those that have one, although its time is over
     for n, _, tenant, job, code, finished_at, is_letter, has_result, has_log in rows:
-        if finished_at is None:
+        if finished_at is None or finished_at >= exported:
             continue
         age, state = tx.now - finished_at, STATES[code]
         fate = policies.judge(tenant, job, state, age, is_letter=bool(is_letter))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -38,11 +38,13 @@ from daybell.core.views import (
     bounded_total,
     cut_page,
     execution_bytes,
+    join_backlogs,
     scan,
     total_of,
 )
 from daybell.errors import ExecutionNotFound
 from daybell.store.codec import OUTCOMES, PRIORITIES, STATE_CODES, STATES
+from daybell.store.sorting import in_order, sort_page
 from daybell.store.sqlite.schedules import BY_NEXT, SCHEDULE_SQL, read_schedule
 from daybell.store.sqlite.transaction import (
     LIST_COLUMNS,
@@ -237,8 +239,10 @@ def list_executions(
     cursor: str | None = None,
 ) -> Page[Execution]:
     check_limit(limit)
-    after = check_cursor(cursor)
     more = None
+    if where.order is not None:
+        return list_sorted(tx, tenant, where, limit, cursor)
+    after = check_cursor(cursor)
     if where.content is not None:
         ids, more = search(tx, tenant, where, where.content, limit, after)
         if not ids:
@@ -264,7 +268,33 @@ def search(
     after: UUID | None,
 ) -> Found:
     """Scan executions that meet the other conditions. Rows are read as far as the scan goes."""
-    needed = content.columns
+    candidates, end = read_candidates(tx, tenant, where, content.columns, after)
+    found = scan(candidates, content, limit)
+    return Found(found.ids, found.next_cursor or end)
+
+
+def list_sorted(
+    tx: Transaction, tenant: str, where: ExecutionFilter, limit: int, cursor: str | None
+) -> Page[Execution]:
+    """Sort the executions that match, and read a page of them."""
+    candidates, end = read_candidates(tx, tenant, where, where.sort_columns, None)
+    has_more = end is not None
+    ids, more = sort_page(candidates, where, limit, cursor, now=tx.now, has_more=has_more)
+    if not ids:
+        return Page(items=())
+    rows, _ = newest(tx, tenant, where.without_content(ids), LIST_COLUMNS, limit, None)
+    found = in_order((read_execution(tx, tenant, row) for row in rows), ids)
+    return Page(items=tuple(found), next_cursor=more)
+
+
+def read_candidates(
+    tx: Transaction,
+    tenant: str,
+    where: ExecutionFilter,
+    needed: frozenset[str],
+    after: UUID | None,
+) -> tuple[Iterator[Candidate], str | None]:
+    """Read columns of the newest executions that indexes find, and the cursor to go on with."""
     columns = [
         _CANDIDATE.get(one, one) if one == "id" or one in needed else "NULL"
         for one in Candidate._fields
@@ -277,12 +307,11 @@ def search(
             *(args, key, error, end),
             uuid_or_none(worker),
             None if version is None else tx.names.version(tx, version).name,
-            started,
+            *times,
         )
-        for id, args, key, error, end, worker, version, started in rows
+        for id, args, key, error, end, worker, version, *times in rows
     )
-    found = scan(candidates, content, limit)
-    return Found(found.ids, found.next_cursor or end)
+    return candidates, end
 
 
 def newest(
@@ -424,6 +453,32 @@ def count_states(tx: Transaction, owner: int, wanted: frozenset[State]) -> Count
         counts[State.SUCCEEDED] = min(total - others, most)
         more |= {State.SUCCEEDED} if total - others > most else set()
     return Counts(counts, at_least=more)
+
+
+# Numbers of rows are given in turn. Steps of the golden ratio meet no period of what is enqueued.
+_SPAN: Final = "SELECT (SELECT min(n) FROM execution), (SELECT max(n) FROM execution)"  # no scan
+_GOLDEN: Final = 0.6180339887498949
+SAMPLE_ROWS: Final = 2_000
+
+
+def estimate_executions(tx: Transaction, tenant: str, where: ExecutionFilter) -> int:
+    check_countable(where)
+    found = matching(tx, tenant, where)
+    first, last = tx.execute(_SPAN).fetchone()
+    if first is None:
+        return 0
+    size = last - first + 1
+    sample = (
+        range(first, last + 1)
+        if size <= SAMPLE_ROWS
+        else {first + int(at * _GOLDEN % 1 * size) for at in range(SAMPLE_ROWS)}
+    )
+    (count,) = tx.execute(
+        "SELECT count(*) FROM execution NOT INDEXED"
+        f" WHERE n IN (SELECT value FROM json_each(?)) AND {found.text}",
+        (json.dumps(list(sample)), *found.values),
+    ).fetchone()
+    return round(count * size / len(sample))
 
 
 class Matching:
@@ -669,7 +724,7 @@ def list_backlogs(tx: Transaction, tenant: str, queue: str) -> list[Backlog]:
         if times:
             due = total_of(bounded_total(count) for count, _ in rows)
             found.append(Backlog(needs=needs, due=due, oldest_run_at=min(times)))
-    return found
+    return join_backlogs(found)
 
 
 _PAUSED: Final = "SELECT name FROM paused_queue WHERE tenant = ?"

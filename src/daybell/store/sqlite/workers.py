@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import inf
 from typing import Final
 from uuid import UUID
@@ -13,12 +13,14 @@ from msgspec.structs import asdict, replace
 from daybell.core.checks import check_limit
 from daybell.core.execution import Losses, Lost, State
 from daybell.core.limits import check_labels, check_name
+from daybell.core.placement import MARK, OVERDUE_MAX, PREFER_SECONDS, DemandingLane, Site
 from daybell.core.units import Instant, Seconds
 from daybell.core.worker import UNWATCHED, NewWorker, Offer, Renewal, Watch, Worker
 from daybell.errors import LeaseLost
-from daybell.store.codec import STATE_CODES, WORKER_STATES
+from daybell.store.codec import PRIORITIES, STATE_CODES, WORKER_STATES
 from daybell.store.sqlite import gates
 from daybell.store.sqlite.gates import LINKS, ExecutionLinks, follow_up
+from daybell.store.sqlite.stats import note_ends
 from daybell.store.sqlite.transaction import CLAIMED_COLUMNS, Transaction, read_claimed, uuids
 from daybell.store.wakeups import Signal
 
@@ -46,6 +48,18 @@ def renew(
     unknown = held_leases(tx, worker.bytes) - {lease.bytes for lease in leases}
     returned = hand_back(tx, owner, worker.bytes, unknown)
     return replace(prolong(tx, owner, worker, lease), returned=returned)
+
+
+def renew_idle(
+    tx: Transaction, tenant: str, *, workers: Collection[UUID], lease: Seconds
+) -> dict[UUID, Renewal]:
+    owner = tx.names.tenant(tx, tenant)
+    found: dict[UUID, Renewal] = {}
+    for worker in workers:
+        row = tx.execute(_STATE, (owner, worker.bytes)).fetchone()
+        if row is not None and row[0] != DEAD and not held_leases(tx, worker.bytes):
+            found[worker] = prolong(tx, owner, worker, lease)
+    return found
 
 
 def release(tx: Transaction, tenant: str, *, worker: UUID, leases: Sequence[UUID]) -> int:
@@ -136,7 +150,8 @@ SELECT n, attempt, 6, worker, started_at, ?
 _BACK: Final = f"""
 UPDATE execution
    SET state = 1, attempt = attempt + 1, run_at = ?, reason = NULL, worker = NULL, lease = NULL,
-       started_at = NULL, progress = NULL, note = NULL
+       started_at = NULL, progress = NULL, note = NULL,
+       lane = ifnull((SELECT l.entry FROM lane l WHERE l.n = execution.lane), lane)
  WHERE {_HELD} AND cancel_requested_at IS NULL
 """
 _LINKS: Final = f"SELECT n, {LINKS} FROM execution WHERE {_HELD}"
@@ -158,6 +173,7 @@ def hand_back(tx: Transaction, owner: int, worker: bytes, leases: set[bytes]) ->
         # The remaining executions have been asked to end.
         links = tx.execute(_LINKS, held).fetchall()
         count += tx.execute(_CANCEL, (tx.now, *held)).rowcount
+        note_ends(tx, [n for n, *_ in links])
         for n, *row in links:
             follow_up(tx, n, ExecutionLinks(*row), CANCELLED)
     if count:
@@ -268,7 +284,8 @@ def list_workers(tx: Transaction, tenant: str, *, include_dead: bool = False) ->
 
 _OFFERS: Final = """
 SELECT DISTINCT json_extract(about, '$.queues'), json_extract(about, '$.kinds'),
-       json_extract(about, '$.tasks')
+       json_extract(about, '$.tasks'), json_extract(about, '$.labels'),
+       json_extract(about, '$.resources')
   FROM worker WHERE tenant = ? AND state = 1 AND lease_until > ?
 """
 
@@ -280,8 +297,12 @@ def list_offers(tx: Transaction, tenant: str) -> list[Offer]:
             queues=msgspec.json.decode(queues, type=tuple[str, ...]),
             kinds=msgspec.json.decode(kinds, type=tuple[str, ...]),
             tasks=None if tasks is None else msgspec.json.decode(tasks, type=dict[str, str]),
+            site=Site(
+                labels=msgspec.json.decode(labels, type=dict[str, str]),
+                resources=msgspec.json.decode(resources, type=dict[str, float]),
+            ),
         )
-        for queues, kinds, tasks in rows
+        for queues, kinds, tasks, labels, resources in rows
     ]
 
 
@@ -303,3 +324,39 @@ def read_worker(
         lease_until=lease_until,
         running=running,
     )
+
+
+# Lanes with demands on workers.
+
+_DEMANDING: Final = """
+SELECT n, queue, kind FROM lane
+ WHERE tenant = ? AND queue IN (SELECT value FROM json_each(?)) AND instr(kind, ?) > 0
+ ORDER BY queue, kind
+"""
+_OLDEST: Final = """
+SELECT run_at FROM execution WHERE state <= 3 AND lane = ? AND priority = ? AND run_at <= ?
+ ORDER BY run_at LIMIT 1
+"""
+_OVERDUE: Final = """
+SELECT count(*) FROM (SELECT 1 FROM execution
+ WHERE state <= 3 AND lane = ? AND priority = ? AND run_at <= ? LIMIT ?)
+"""
+
+
+def list_demands(tx: Transaction, tenant: str, queues: Sequence[str]) -> list[DemandingLane]:
+    owner = tx.names.tenant(tx, tenant)
+    names = msgspec.json.encode(list(queues)).decode()
+    found: list[DemandingLane] = []
+    for lane, queue, needs in tx.execute(_DEMANDING, (owner, names, MARK)).fetchall():
+        times: list[Instant] = []
+        overdue = 0
+        for priority in PRIORITIES:
+            times += [at for (at,) in tx.execute(_OLDEST, (lane, priority, tx.now))]
+            since = tx.now - PREFER_SECONDS
+            (n,) = tx.execute(_OVERDUE, (lane, priority, since, OVERDUE_MAX)).fetchone()
+            overdue += n
+        oldest = min(times, default=None)
+        found.append(
+            DemandingLane(queue=queue, needs=needs, oldest=oldest, overdue=overdue, now=tx.now)
+        )
+    return found

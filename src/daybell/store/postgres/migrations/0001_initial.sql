@@ -43,7 +43,8 @@ CREATE TABLE daybell.tenant (
   jobs_max        bigint,
   queued_max      bigint,
   per_minute_max  bigint,
-  running_max     bigint
+  running_max     bigint,
+  keep            text  -- how long its executions are kept, as JSON of `core.options.Keep`; NULL: as the cluster says
 );
 INSERT INTO daybell.tenant (name) VALUES ('default');
 
@@ -100,10 +101,32 @@ CREATE TABLE daybell.template (
 CREATE TABLE daybell.lane (
   key         int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   tenant      int NOT NULL REFERENCES daybell.tenant,
+  entry       int,
+  ordered     int,
+  admitted    int,
   queue       text COLLATE "C" NOT NULL,
   needs       text COLLATE "C" NOT NULL,
   UNIQUE (tenant, queue, needs)
 );
+
+-- Executions with limits or shares enter a queue by a lane that no worker claims from (`limited:task`),
+-- and are claimed from another (`admitted:task`). Between them are those of work with a share: one for
+-- each key that has work (`shares:7:task`), and one for that whose turn it is (`ordered:task`). `entry` of
+-- these is the first one.
+CREATE FUNCTION daybell.add_admitted_lane() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  WITH a AS (
+    INSERT INTO daybell.lane (tenant, queue, needs, entry)
+    VALUES (NEW.tenant, NEW.queue, 'admitted:' || substr(NEW.needs, 9), NEW.key) RETURNING key),
+  o AS (
+    INSERT INTO daybell.lane (tenant, queue, needs, entry, admitted)
+    SELECT NEW.tenant, NEW.queue, 'ordered:' || substr(NEW.needs, 9), NEW.key, a.key FROM a
+    RETURNING key, admitted)
+  UPDATE daybell.lane l SET ordered = o.key, admitted = o.admitted FROM o WHERE l.key = NEW.key;
+  RETURN NULL;
+END $$;
+CREATE TRIGGER lane_limited AFTER INSERT ON daybell.lane FOR EACH ROW
+  WHEN (starts_with(NEW.needs, 'limited:')) EXECUTE FUNCTION daybell.add_admitted_lane();
 
 CREATE TABLE daybell.paused_queue (
   tenant      int NOT NULL REFERENCES daybell.tenant,
@@ -195,6 +218,7 @@ CREATE TABLE daybell.worker (
   queues       text[] NOT NULL,
   kinds        text[] NOT NULL,
   labels       text NOT NULL,
+  resources    text NOT NULL,
   tasks        text,  -- JSON: the tasks of its code, and the queue that each is meant for
   PRIMARY KEY (tenant, id)
 ) WITH (fillfactor = 50);
@@ -226,6 +250,91 @@ CREATE TABLE daybell.parked (
   PRIMARY KEY (tenant, gate, priority, run_at, id)
 );
 
+
+-- Limits.
+
+-- The numbers of a limit, as JSON of `core.flow.Terms`: as the first job that used its name declares
+-- them, and as they were set since. `paused_until` stops all of its buckets.
+CREATE TABLE daybell.flow_limit (
+  paused_until  float8 NOT NULL DEFAULT 0,
+  tenant        int NOT NULL REFERENCES daybell.tenant,
+  job           int NOT NULL,
+  name          text COLLATE "C" NOT NULL,
+  declared      text NOT NULL,
+  changed       text,
+  PRIMARY KEY (tenant, name)
+);
+
+-- A limit for one value of its key. `log` has the starts that its windows still see. From `wake_at` on
+-- it is to be checked for room. Whoever changes its holders or waiters locks its row first; several are
+-- locked in the order of name and item. They come before executions in the order of locks.
+CREATE TABLE daybell.bucket (
+  key           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  paused_until  float8 NOT NULL DEFAULT 0,
+  wake_at       float8,
+  quiet_at      float8 NOT NULL,  -- from then on its log is empty: it can be removed
+  tenant        int NOT NULL,
+  name          text COLLATE "C" NOT NULL,
+  item          text COLLATE "C" NOT NULL,
+  log           text NOT NULL DEFAULT '[]',
+  UNIQUE (tenant, name, item)
+) WITH (fillfactor = 50);
+CREATE INDEX bucket_wake ON daybell.bucket (tenant, wake_at) WHERE wake_at IS NOT NULL;
+
+-- An attempt that has a slot of a bucket. It is over when the execution has another attempt, or ended.
+CREATE TABLE daybell.holder (
+  since      float8 NOT NULL,
+  bucket     bigint NOT NULL,
+  tenant     int NOT NULL,
+  attempt    int NOT NULL,
+  cost       int NOT NULL,
+  is_logged  boolean NOT NULL,
+  id         uuid NOT NULL,
+  PRIMARY KEY (bucket, id)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+CREATE INDEX holder_id ON daybell.holder (id);
+CREATE INDEX holder_unlogged ON daybell.holder (bucket) WHERE NOT is_logged;
+
+-- An execution waits at one of its buckets, with state 4 and the reason `limit`.
+CREATE TABLE daybell.waiter (
+  bucket    bigint NOT NULL,
+  run_at    float8 NOT NULL,
+  tenant    int NOT NULL,
+  attempt   int NOT NULL,
+  priority  smallint NOT NULL,
+  id        uuid NOT NULL,
+  on_full   text NOT NULL,
+  buckets   bigint[] NOT NULL,  -- all that it needs
+  costs     int[] NOT NULL,
+  share     bigint,  -- its leaf, if it takes turns
+  PRIMARY KEY (bucket, priority, run_at, id)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
+CREATE INDEX waiter_id ON daybell.waiter (id);
+CREATE INDEX waiter_share ON daybell.waiter (share) WHERE share IS NOT NULL;
+
+-- Fair shares: see core/flow/shares.py. A tree for each entry lane, whose leaves have lanes. Changes of a
+-- tree are made under the lock of its root, which comes before buckets. An enqueue holds its leaves
+-- (FOR KEY SHARE): no leaf is removed while work for it is on its way. `share_slot` has the lanes that
+-- are free again.
+CREATE TABLE daybell.share (
+  key      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  parent   bigint NOT NULL,  -- 0: a root
+  used     float8 NOT NULL,
+  clock    float8 NOT NULL DEFAULT 0,
+  weight   float8 NOT NULL,
+  entry    int NOT NULL,
+  lane     int,
+  is_full  boolean NOT NULL DEFAULT false,  -- so many of its executions wait for limits that no more may
+  path     text COLLATE "C" NOT NULL,
+  UNIQUE (entry, path)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+CREATE INDEX share_order ON daybell.share (parent, used, key) WHERE NOT is_full;
+CREATE TABLE daybell.share_slot (
+  lane   int PRIMARY KEY,
+  entry  int NOT NULL
+);
+CREATE INDEX share_slot_entry ON daybell.share_slot (entry);
+
 -- Executions that a repeated request has created. A first request that arrives after its own repeat
 -- finds its ids free if they have ended meanwhile, and does not search the history. It finds them
 -- here instead. The table is empty unless answers get lost. Rows are removed after a day, and the
@@ -244,6 +353,21 @@ CREATE SEQUENCE daybell.repeats;
 GRANT USAGE, SELECT ON SEQUENCE daybell.repeats TO PUBLIC;
 
 
+-- The latest execution of each key of a job whose requests collapse: see core/collapse.py. Decisions about
+-- a key are made under the lock of its row, which is taken between those of gates and of `live`.
+CREATE TABLE daybell.collapsed (
+  keep_until  float8 NOT NULL,
+  tenant      int NOT NULL,
+  job         int NOT NULL,
+  execution   uuid,
+  request     uuid,  -- the latest one that changed it
+  key         text COLLATE "C" NOT NULL,
+  starts      float8[] NOT NULL DEFAULT '{}',  -- of a throttle: when the latest were created
+  PRIMARY KEY (job, key)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+CREATE INDEX collapsed_over ON daybell.collapsed (keep_until);
+
+
 -- Queue: what has ended.
 
 CREATE TABLE daybell.history (
@@ -252,7 +376,11 @@ CREATE TABLE daybell.history (
   outcome      smallint,
   worker       uuid,
   result       text,
-  log          text  -- the last part of the final attempt's log
+  log          text,  -- the last part of the final attempt's log
+  -- The transaction that ended it. A row is counted once, by the first fold whose snapshot sees that
+  -- transaction, however late it was committed and whatever the clock did meanwhile; so a row that is
+  -- moved keeps the number.
+  ended_by     bigint DEFAULT txid_current()
 ) PARTITION BY RANGE (finished_at);
 -- Lists show runs and not their nodes, of which there may be ten thousand for each. A search that may
 -- find a node reads both kinds.
@@ -269,11 +397,13 @@ CREATE INDEX history_due ON daybell.history
     AND (scheduled_for IS NOT NULL OR attempt = 1 AND run_at > created_at);
 CREATE INDEX history_failed ON daybell.history (job, finished_at, id)
   WHERE node IS NULL AND (state <> 9 OR reason IS DISTINCT FROM 'overlap') AND state > 6;
+CREATE INDEX history_ended_by ON daybell.history USING brin (ended_by)
+  WITH (pages_per_range = 32, autosummarize = on);
 -- A safety net: without the partition of a day, executions of that day still end.
 CREATE TABLE daybell.history_rest PARTITION OF daybell.history DEFAULT;
 
 -- Dead letters stay until a person decides, so they are not part of what is dropped by the day.
-CREATE TABLE daybell.dead (LIKE daybell.history, PRIMARY KEY (id, tenant));
+CREATE TABLE daybell.dead (LIKE daybell.history INCLUDING DEFAULTS, PRIMARY KEY (id, tenant));
 CREATE INDEX dead_tenant ON daybell.dead (tenant, id);
 CREATE INDEX dead_job ON daybell.dead (job, id);
 CREATE INDEX dead_schedule ON daybell.dead (schedule, id) WHERE schedule IS NOT NULL;
@@ -283,6 +413,7 @@ CREATE INDEX dead_due ON daybell.dead
 CREATE INDEX dead_ended ON daybell.dead (job, finished_at, id);
 -- For the recent failures of `daybell top`.
 CREATE INDEX dead_finished ON daybell.dead (tenant, finished_at);
+CREATE INDEX dead_ended_by ON daybell.dead (ended_by);
 
 -- Ended attempts, but for the final one, which is in history or dead.
 CREATE TABLE daybell.attempt (
@@ -294,12 +425,31 @@ CREATE TABLE daybell.attempt (
   id          uuid NOT NULL,
   worker      uuid,
   error       text,
-  log         text
+  log         text,
+  ended_by    bigint DEFAULT txid_current(),  -- as of history
+  -- As the execution had them during the attempt. `created_at` is only for the final attempt of a dead
+  -- letter that was revived: perhaps its end as dead is not counted yet.
+  run_at      float8,
+  created_at  float8,
+  job         int,
+  lane        int
 ) PARTITION BY RANGE (ended_at);
 CREATE INDEX attempt_execution ON daybell.attempt (id);
 -- For the recent failures of `daybell top`.
 CREATE INDEX attempt_ended ON daybell.attempt (tenant, ended_at);
+CREATE INDEX attempt_ended_by ON daybell.attempt USING brin (ended_by)
+  WITH (pages_per_range = 32, autosummarize = on);
 CREATE TABLE daybell.attempt_rest PARTITION OF daybell.attempt DEFAULT;
+
+-- The contexts of traces of executions that were enqueued with one.
+CREATE TABLE daybell.trace (
+  created_at  float8 NOT NULL,
+  tenant      int NOT NULL,
+  id          uuid NOT NULL,  -- of the execution
+  context     text NOT NULL,
+  PRIMARY KEY (id, tenant)
+);
+CREATE INDEX trace_created ON daybell.trace (created_at);
 
 -- Logs of tasks, in parts; a part is lines of JSON. The last part of an attempt is kept with its end: a
 -- row of its own would cost as much again as the end. The others are kept by the day, like history.
@@ -320,8 +470,8 @@ CREATE TABLE daybell.log_rest PARTITION OF daybell.log DEFAULT;
 -- Schedules.
 
 -- A schedule fires by times (next_at), after a fixed delay (delay), when the first scheduler starts
--- (is_reboot), or after other jobs (since, its own cursor). Each tick writes the row twice: when it
--- fires, and when its execution ends. Half of each page is left free for that, so that both versions
+-- (is_reboot), after other jobs (since, its own cursor), or with events of a name (event). Each tick
+-- writes the row twice: when it fires, and when its execution ends. Half of each page is left free for that, so that both versions
 -- stay on the page and the second write changes no index.
 CREATE TABLE daybell.schedule (
   tenant         int NOT NULL REFERENCES daybell.tenant,
@@ -344,6 +494,7 @@ CREATE TABLE daybell.schedule (
   is_declared    boolean NOT NULL DEFAULT false,  -- by the job's definition
   -- Made at run time: the overlap rule compares its executions with each other only.
   own_gate       boolean NOT NULL DEFAULT false,
+  event          text COLLATE "C",
   name           text NOT NULL DEFAULT '',
   args           text NOT NULL DEFAULT '{}',
   misfire        text NOT NULL DEFAULT '',
@@ -356,8 +507,23 @@ CREATE INDEX schedule_due ON daybell.schedule (next_at, id) WHERE NOT is_paused 
 CREATE INDEX schedule_next ON daybell.schedule (job, (NOT is_declared), (coalesce(next_at, 'infinity')), id);
 CREATE INDEX schedule_awaiting ON daybell.schedule (id) WHERE delay IS NOT NULL AND next_at IS NULL;
 CREATE INDEX schedule_after ON daybell.schedule (id) WHERE since IS NOT NULL AND NOT is_paused;
+-- The event comes first: no other index begins with it, so that none of them is taken in its place.
+CREATE INDEX schedule_event ON daybell.schedule (event, tenant, id) WHERE event IS NOT NULL;
 
--- Times of a schedule, and the decision about each. A row may stand for several missed times.
+-- Files that have fired, as they were then.
+CREATE TABLE daybell.watched_file (
+  size        bigint NOT NULL,
+  changed_at  bigint NOT NULL,  -- nanoseconds
+  tenant      int NOT NULL REFERENCES daybell.tenant,
+  inode       text NOT NULL,  -- may have 64 bits
+  root        text COLLATE "C" NOT NULL,
+  path        text COLLATE "C" NOT NULL,
+  PRIMARY KEY (tenant, root, path)
+);
+
+-- Times of a schedule, and the decision about each. A row may stand for several missed times. The
+-- tick of an event has its number, and the time at which it was received, or just after the last
+-- tick.
 CREATE TABLE daybell.tick (
   schedule   uuid NOT NULL,
   at         float8 NOT NULL,
@@ -367,9 +533,11 @@ CREATE TABLE daybell.tick (
   decision   smallint NOT NULL,
   reason     text,
   execution  uuid,
+  event      bigint,
   PRIMARY KEY (tenant, schedule, at)
 );
 CREATE INDEX tick_at ON daybell.tick (at);
+CREATE INDEX tick_event ON daybell.tick (event) WHERE event IS NOT NULL;
 
 
 -- Runs of workflows.
@@ -527,6 +695,9 @@ CREATE TABLE daybell.api_key (
   hint        text NOT NULL,
   created_by  text NOT NULL,
   scope       text,  -- JSON: the jobs, queues and actions that the key is limited to
+  kind        text NOT NULL DEFAULT 'key',  -- of browsers: session, or login, a link that opens one; hook
+  hook        text,  -- JSON: the job of a webhook, and the rule for its signatures
+  parent      uuid,  -- the id of the key that it ends with
   PRIMARY KEY (id, tenant)
 );
 CREATE INDEX api_key_tenant ON daybell.api_key (tenant, id);
@@ -725,6 +896,173 @@ CREATE TABLE daybell.watch (
   n        smallint PRIMARY KEY CHECK (n = 1),
   watched  text NOT NULL
 ) WITH (fillfactor = 50);
+
+
+-- Statistics over time.
+
+-- Counts and histograms (`core.monitoring.stats`) by minute and by hour since 1970, of three kinds of subjects:
+-- everything (job 0, queue ''), a queue (job 0), and a job in a queue. Minutes are kept for two days.
+
+CREATE TABLE daybell.stat_minute (
+  tenant           int NOT NULL,
+  job              int NOT NULL,
+  at               int NOT NULL,
+  enqueued         bigint NOT NULL,
+  started          bigint NOT NULL,
+  succeeded        bigint NOT NULL,
+  dead             bigint NOT NULL,
+  cancelled        bigint NOT NULL,
+  skipped          bigint NOT NULL,
+  failed_attempts  bigint NOT NULL,
+  lost             bigint NOT NULL,
+  retried          bigint NOT NULL,
+  late             bigint NOT NULL,
+  missed           bigint NOT NULL,
+  queue            text COLLATE "C" NOT NULL,
+  run              bytea NOT NULL,
+  delay            bytea NOT NULL,
+  PRIMARY KEY (tenant, job, queue, at)
+) WITH (fillfactor = 50);
+CREATE TABLE daybell.stat_hour (LIKE daybell.stat_minute, PRIMARY KEY (tenant, job, queue, at))
+  WITH (fillfactor = 50);
+-- All that was ever counted (`at` is 0).
+CREATE TABLE daybell.stat_total (LIKE daybell.stat_minute, PRIMARY KEY (tenant, job, queue, at))
+  WITH (fillfactor = 50);
+-- For retention.
+CREATE INDEX stat_minute_at ON daybell.stat_minute (at);
+CREATE INDEX stat_hour_at ON daybell.stat_hour (at);
+
+-- The transactions that are counted: all below `until`, but for those that were open. One row.
+CREATE TABLE daybell.stat_fold (
+  n      smallint PRIMARY KEY CHECK (n = 1),
+  until  bigint NOT NULL,
+  open   bigint[] NOT NULL
+) WITH (fillfactor = 50);
+INSERT INTO daybell.stat_fold (n, until, open) VALUES (1, txid_current(), '{}');
+
+-- Missed times of schedules that are not in the statistics yet. Folding removes the rows.
+CREATE TABLE daybell.missed (
+  tenant  int NOT NULL,
+  job     int NOT NULL,
+  minute  int NOT NULL,  -- since 1970
+  number  int NOT NULL
+);
+
+
+-- Alerts: rules, and the incidents that they open.
+
+CREATE TABLE daybell.alert_rule (
+  created_at  float8 NOT NULL DEFAULT daybell.now(),
+  updated_at  float8 NOT NULL DEFAULT daybell.now(),
+  tenant      int NOT NULL REFERENCES daybell.tenant,
+  version     int NOT NULL,
+  name        text COLLATE "C" NOT NULL,
+  author      text NOT NULL,
+  definition  text NOT NULL,
+  PRIMARY KEY (tenant, name)
+);
+
+-- A rule is named here, not referred to: `notifications` of a job are rules without a row.
+CREATE TABLE daybell.incident (
+  id               uuid NOT NULL,
+  opened_at        float8 NOT NULL,
+  notified_at      float8,
+  closed_at        float8,
+  acknowledged_at  float8,
+  tenant           int NOT NULL REFERENCES daybell.tenant,
+  version          int NOT NULL DEFAULT 1,  -- each change compares and raises it
+  is_event         boolean NOT NULL,        -- opened and closed at once
+  rule             text COLLATE "C" NOT NULL,
+  subject          text COLLATE "C" NOT NULL,
+  mark             text COLLATE "C" NOT NULL,
+  detail           text NOT NULL,
+  acknowledged_by  text NOT NULL DEFAULT '',
+  PRIMARY KEY (tenant, id)
+);
+CREATE UNIQUE INDEX incident_open ON daybell.incident (tenant, rule, subject)
+  WHERE closed_at IS NULL;
+CREATE UNIQUE INDEX incident_event ON daybell.incident (tenant, rule, subject, mark) WHERE is_event;
+CREATE INDEX incident_closed ON daybell.incident (tenant, rule, subject, closed_at)
+  WHERE closed_at IS NOT NULL;
+CREATE INDEX incident_old ON daybell.incident (closed_at) WHERE closed_at IS NOT NULL;
+
+-- How far each repeated export has come: retention keeps what ended later.
+CREATE TABLE daybell.export_policy (
+  created_at  float8 NOT NULL DEFAULT daybell.now(),
+  updated_at  float8 NOT NULL DEFAULT daybell.now(),
+  tenant      int NOT NULL REFERENCES daybell.tenant,
+  version     int NOT NULL,
+  name        text COLLATE "C" NOT NULL,
+  author      text NOT NULL,
+  definition  text NOT NULL,
+  PRIMARY KEY (tenant, name)
+);
+
+-- Outgoing events: subscriptions, and the events that are not enqueued for delivery yet.
+
+CREATE TABLE daybell.subscription (
+  created_at  float8 NOT NULL DEFAULT daybell.now(),
+  updated_at  float8 NOT NULL DEFAULT daybell.now(),
+  tenant      int NOT NULL REFERENCES daybell.tenant,
+  version     int NOT NULL,
+  name        text COLLATE "C" NOT NULL,
+  author      text NOT NULL,
+  definition  text NOT NULL,
+  PRIMARY KEY (tenant, name)
+);
+
+-- The ends of executions come from the rows with `ended_by`, in the transaction that counts them: they
+-- were recorded in the transaction of the end, at no further cost. Other changes come from triggers.
+CREATE TABLE daybell.outbox (
+  number     bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  at         float8 NOT NULL DEFAULT daybell.now(),
+  tenant     int NOT NULL,
+  attempt    int,
+  execution  uuid,
+  type       text NOT NULL,
+  job        text,
+  queue      text,
+  data       text NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+
+CREATE FUNCTION daybell.tell_job() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO daybell.outbox (tenant, type, job, data)
+  SELECT NEW.tenant, 'job.changed', NEW.name,
+         json_build_object('change', CASE WHEN NEW.deleted_at IS NOT NULL THEN 'deleted'
+                                          WHEN OLD.version = 0 OR OLD.deleted_at IS NOT NULL THEN 'created'
+                                          WHEN OLD.version <> NEW.version THEN 'updated'
+                                          WHEN NEW.paused_at IS NULL THEN 'resumed'
+                                          ELSE 'paused' END,
+                           'version', NEW.version, 'job_id', NEW.id)::text
+   WHERE EXISTS (SELECT FROM daybell.subscription s WHERE s.tenant = NEW.tenant);
+  RETURN NULL;
+END $$;
+CREATE TRIGGER job_changed AFTER UPDATE OF version, paused_at, deleted_at ON daybell.job FOR EACH ROW
+  WHEN (OLD.version <> NEW.version OR OLD.paused_at IS DISTINCT FROM NEW.paused_at
+        OR OLD.deleted_at IS DISTINCT FROM NEW.deleted_at)
+  EXECUTE FUNCTION daybell.tell_job();
+
+CREATE FUNCTION daybell.tell_tick() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO daybell.missed (tenant, job, minute, number)
+  SELECT NEW.tenant, s.job, floor(NEW.at / 60)::int, NEW.count
+    FROM daybell.schedule s WHERE s.tenant = NEW.tenant AND s.id = NEW.schedule;
+  INSERT INTO daybell.outbox (tenant, type, job, data)
+  SELECT NEW.tenant, 'schedule.missed', j.name,
+         json_build_object('schedule_id', NEW.schedule, 'at', NEW.at, 'until', NEW.until,
+                           'count', NEW.count)::text
+    FROM daybell.schedule s JOIN daybell.job j ON j.key = s.job
+   WHERE s.tenant = NEW.tenant AND s.id = NEW.schedule
+     AND EXISTS (SELECT FROM daybell.subscription b WHERE b.tenant = NEW.tenant);
+  RETURN NULL;
+END $$;
+CREATE TRIGGER tick_missed AFTER INSERT ON daybell.tick FOR EACH ROW WHEN (NEW.decision = 3)
+  EXECUTE FUNCTION daybell.tell_tick();
+
+-- The definitions of jobs that are rules by themselves.
+CREATE INDEX job_version_notifies ON daybell.job_version (job, version)
+  WHERE strpos(definition, '"notifications":[{') > 0;
 
 
 -- Functions of upkeep.
@@ -967,10 +1305,11 @@ END $$;
 -- The options of one enqueue. An option that is left out, or null, is NULL here: as the job says.
 CREATE FUNCTION daybell.read_options(options jsonb, OUT tenant text, OUT queue text,
     OUT priority smallint, OUT delay float8, OUT at float8, OUT expires float8,
-    OUT unique_key text, OUT retries int, OUT timeout float8) LANGUAGE plpgsql STABLE AS $$
+    OUT unique_key text, OUT retries int, OUT timeout float8, OUT refresh boolean,
+    OUT traceparent text) LANGUAGE plpgsql STABLE AS $$
 DECLARE
-  known text[] := ARRAY['at', 'delay', 'expires', 'priority', 'queue', 'retries', 'tenant',
-                        'timeout', 'unique_key'];
+  known text[] := ARRAY['at', 'cache', 'delay', 'expires', 'priority', 'queue', 'retries', 'tenant',
+                        'timeout', 'traceparent', 'unique_key'];
   stray text;
   given record;
 BEGIN
@@ -990,10 +1329,23 @@ BEGIN
       WHEN 'queue' THEN queue := daybell.read_text(given.value, given.key);
       WHEN 'unique_key' THEN unique_key := daybell.read_text(given.value, given.key);
       WHEN 'priority' THEN priority := daybell.read_priority(given.value);
+      WHEN 'cache' THEN
+        IF given.value <> '"refresh"' THEN
+          RAISE EXCEPTION 'cache % is not the word refresh', left(given.value::text, 60)
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave it out to use a cached result.';
+        END IF;
+        refresh := true;
       WHEN 'at' THEN at := daybell.read_instant(given.value, given.key);
       WHEN 'delay' THEN delay := daybell.read_seconds(given.value, given.key);
       WHEN 'expires' THEN expires := daybell.read_seconds(given.value, given.key);
       WHEN 'timeout' THEN timeout := daybell.read_seconds(given.value, given.key);
+      WHEN 'traceparent' THEN
+        traceparent := given.value #>> '{}';
+        IF traceparent !~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$' THEN
+          RAISE EXCEPTION 'traceparent % is not a W3C trace context', left(given.value::text, 60)
+            USING ERRCODE = 'invalid_parameter_value',
+                  HINT = 'Such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01.';
+        END IF;
       WHEN 'retries' THEN
         IF jsonb_typeof(given.value) <> 'number' OR given.value::text !~ '^[0-9]{1,4}$'
            OR given.value > '1000' THEN
@@ -1120,6 +1472,134 @@ CREATE FUNCTION daybell.let_in(for_tenant int, for_gate text) RETURNS void LANGU
     FROM (SELECT count(*) AS n FROM v) c WHERE tenant = for_tenant AND key = for_gate AND n > 0
 $$;
 
+-- The key of a request by the collapse rule of its job, as `CollapseRule.key_of` makes it.
+CREATE FUNCTION daybell.collapse_key(rule json, args text, unique_key text) RETURNS text
+  LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+  key text := '';
+  given jsonb;
+  part json;
+BEGIN
+  IF rule -> 'key' IS NULL AND rule ->> 'kind' <> 'cache' THEN
+    key := coalesce(unique_key, '');
+  ELSE
+    given := replace(args, E'\\u0000', E'\\ufffd')::jsonb;
+    IF rule -> 'key' IS NULL THEN
+      key := given::text;
+    END IF;
+    FOR part IN SELECT * FROM json_array_elements(rule -> 'key') LOOP
+      key := key || CASE WHEN json_typeof(part) = 'string' THEN part #>> '{}'
+                         ELSE coalesce(given #>> ARRAY(SELECT json_array_elements_text(part)), 'null') END;
+    END LOOP;
+  END IF;
+  IF octet_length(key) > 200 THEN
+    key := encode(sha256(convert_to(key, 'UTF8')), 'hex');
+  END IF;
+  RETURN coalesce(rule ->> 'version', '') || ':' || key;
+END $$;
+
+-- The decision about one request of a key: core/collapse.py has its words. `batch` are the executions that
+-- this transaction is about to create: they are not in `live` yet.
+CREATE FUNCTION daybell.collapse(for_tenant int, for_job int, for_version int, rule json, for_key text,
+    for_request uuid, args text, at float8, delay float8, expires float8, is_forced boolean,
+    is_repeated boolean, batch uuid[], OUT verb text, OUT holder uuid)
+  LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+  now float8 := daybell.now();
+  kept float8 := greatest(coalesce((rule ->> 'period')::float8, 0), coalesce((rule ->> 'keep')::float8, 0)) + 86400;
+  latest record;
+  held record;
+  due float8;
+  is_there boolean;
+  is_waiting boolean := false;
+  conflict text := coalesce(rule ->> 'conflict', 'return');
+BEGIN
+  -- The lock. An update of the time is for the removal of keys only; an hour more or less keeps it from
+  -- writing an index each time.
+  INSERT INTO daybell.collapsed AS c (tenant, job, key, keep_until)
+  VALUES (for_tenant, for_job, for_key, now + kept)
+  ON CONFLICT (job, key) DO UPDATE SET keep_until =
+    CASE WHEN c.keep_until < excluded.keep_until - 3600 THEN excluded.keep_until ELSE c.keep_until END
+  RETURNING c.execution, c.request, c.starts INTO latest;
+  IF NOT EXISTS (SELECT FROM daybell.job j WHERE j.key = for_job AND j.version = for_version
+                    AND j.deleted_at IS NULL) THEN
+    verb := 'outdated';
+    RETURN;
+  END IF;
+  holder := latest.execution;
+  SELECT v.* INTO held FROM daybell.live v
+   WHERE v.tenant + 0 = for_tenant AND v.id = latest.execution AND v.cancel_requested_at IS NULL FOR UPDATE;
+  is_there := FOUND OR latest.execution = ANY(batch);
+  IF FOUND THEN
+    is_waiting := held.state = 4 OR EXISTS (
+      SELECT FROM daybell.agenda a WHERE a.lane = held.lane AND a.priority = held.priority
+         AND a.run_at = held.run_at AND a.id = held.id);
+  ELSE
+    is_waiting := is_there;
+  END IF;
+  IF is_forced OR latest.execution IS NULL THEN
+    verb := 'new';
+  ELSIF rule ->> 'kind' = 'throttle' THEN
+    latest.starts := ARRAY(SELECT s FROM unnest(latest.starts) s WHERE s > now - (rule ->> 'period')::float8 ORDER BY s);
+    verb := CASE WHEN cardinality(latest.starts) >= coalesce((rule ->> 'limit')::int, 1) THEN 'held' ELSE 'new' END;
+  ELSIF rule ->> 'kind' = 'cache' THEN
+    verb := CASE WHEN is_there OR EXISTS (
+        SELECT FROM daybell.history h WHERE h.tenant = for_tenant AND h.state = 6 AND h.node IS NULL
+           AND h.id = latest.execution AND h.finished_at > now - (rule ->> 'keep')::float8) OR EXISTS (
+        SELECT FROM daybell.history h WHERE h.tenant = for_tenant AND h.state = 6 AND h.node IS NOT NULL
+           AND h.id = latest.execution AND h.finished_at > now - (rule ->> 'keep')::float8)
+      THEN 'held' ELSE 'new' END;
+  ELSIF NOT coalesce(is_there, false) THEN
+    verb := 'new';
+  ELSIF rule ->> 'kind' = 'debounce' THEN
+    verb := 'new';
+    IF held.id IS NULL THEN
+      verb := 'moved';  -- of this batch
+    ELSIF held.attempt = 1 AND is_waiting THEN
+      due := greatest(now, coalesce(at, now + coalesce(delay, (rule ->> 'wait')::float8)));
+      due := greatest(now, least(due, held.created_at + (rule ->> 'most')::float8));
+      IF is_repeated AND for_request <= latest.request THEN
+        verb := 'held';  -- requests after it count
+        RETURN;
+      END IF;
+      -- A claim that is about to take it is waited for. A new row: a claim that does not see these
+      -- arguments does not see it either.
+      DELETE FROM daybell.agenda a WHERE a.lane = held.lane AND a.priority = held.priority
+         AND a.run_at = held.run_at AND a.id = held.id;
+      IF FOUND THEN
+        INSERT INTO daybell.agenda (run_at, lane, priority, id)
+        VALUES (due, held.lane, held.priority, held.id);
+        verb := 'moved';
+      ELSIF held.state = 4 THEN
+        UPDATE daybell.parked p SET run_at = due WHERE p.tenant = held.tenant AND p.gate = held.gate
+           AND p.priority = held.priority AND p.run_at = held.run_at AND p.id = held.id;
+        verb := 'moved';
+      END IF;
+    END IF;
+    IF verb = 'moved' THEN
+      UPDATE daybell.live v
+         SET args = collapse.args, version = for_version, run_at = due, expires_at = due + expires,
+             state = CASE WHEN state = 4 THEN 4 WHEN due > now THEN 2 ELSE 1 END
+       WHERE v.tenant + 0 = for_tenant AND v.id = held.id;
+      UPDATE daybell.collapsed c SET request = for_request WHERE c.job = for_job AND c.key = for_key;
+    END IF;
+  ELSE
+    verb := CASE WHEN conflict = 'return'
+                   OR (rule ->> 'scope' = 'running' AND is_waiting) THEN 'held'
+                 WHEN conflict = 'replace' THEN 'replace'
+                 WHEN conflict = 'cancel' THEN 'cancelled' ELSE 'refused' END;
+    IF verb = 'replace' AND held.id IS NULL THEN
+      verb := 'moved';
+    END IF;
+  END IF;
+  IF verb = 'new' THEN
+    UPDATE daybell.collapsed c
+       SET execution = for_request, request = for_request,
+           starts = CASE WHEN rule ->> 'kind' = 'throttle' THEN latest.starts || now ELSE '{}' END
+     WHERE c.job = for_job AND c.key = for_key;
+  END IF;
+END $$;
+
 -- One execution per element of `args`, each a JSON object as text; all alike but for that. Text,
 -- because jsonb would refuse \u0000 and change the text. A unique_key is for one execution. The overlap
 -- rule of the job is that of core/overlap.py: its executions pass a gate with one slot, are parked
@@ -1141,6 +1621,7 @@ DECLARE
   rows int;
   holder uuid;
   gate text;
+  met record;
 BEGIN
   SELECT * INTO asked FROM daybell.read_options(coalesce(enqueue_freely.options, '{}'));
   IF args IS NULL OR cardinality(args) > 10000 THEN
@@ -1165,13 +1646,14 @@ BEGIN
          coalesce(d.needs, d.kind, 'task') AS kind, coalesce(asked.priority, d.priority, 2) AS priority,
          coalesce(asked.expires, d.expires) AS expires,
          coalesce(d.overlap, CASE WHEN json_array_length(d.schedules) > 0 THEN 'skip' ELSE 'allow' END)
-           AS overlap
+           AS overlap, d.collapse AS collapse
     INTO spec
     FROM daybell.tenant t
     JOIN daybell.job j ON j.tenant = t.key AND j.name = enqueue_freely.job AND j.deleted_at IS NULL
     JOIN daybell.job_version v ON v.job = j.key AND v.version = j.version,
          json_to_record(replace(v.definition, E'\\u0000', E'\\ufffd')::json)
-           d(kind text, needs text, priority smallint, expires float8, overlap text, schedules json)
+           d(kind text, needs text, priority smallint, expires float8, overlap text, schedules json,
+             collapse json)
    WHERE t.name = asked.tenant;
   IF NOT FOUND THEN
     IF NOT EXISTS (SELECT FROM daybell.tenant t WHERE t.name = asked.tenant) THEN
@@ -1193,17 +1675,51 @@ BEGIN
   END IF;
   IF cardinality(args) = 0 THEN
     RETURN;
+  ELSIF spec.collapse IS NOT NULL AND cardinality(args) > 1 THEN
+    -- In the order of their keys, as all others lock them.
+    RETURN QUERY SELECT e.id, e.created FROM (
+      SELECT e.id, e.created, u.place
+        FROM (SELECT u.args, u.place FROM unnest(enqueue_freely.args) WITH ORDINALITY u(args, place)
+               ORDER BY daybell.collapse_key(spec.collapse, u.args, NULL), u.place) u,
+             LATERAL daybell.enqueue_freely(enqueue_freely.job, ARRAY[u.args], enqueue_freely.options,
+                                            enqueue_freely.parent) e) e
+     ORDER BY e.place;
+    RETURN;
   END IF;
 
   lane := daybell.take_lane(spec.tenant, spec.queue, spec.kind);
+  stamp := date_part('epoch', clock_timestamp()) * 4096000;
+  ids := ARRAY(SELECT daybell.mint(stamp + n) FROM generate_series(1, cardinality(args)) n);
+  IF spec.collapse IS NOT NULL THEN
+    PERFORM FROM daybell.gate g
+      WHERE g.tenant = spec.tenant AND g.key = 'job:' || enqueue_freely.job FOR UPDATE;
+    SELECT c.* INTO met
+      FROM daybell.collapse(spec.tenant, spec.job, spec.version, spec.collapse,
+             daybell.collapse_key(spec.collapse, args[1], asked.unique_key), ids[1], args[1], asked.at,
+             asked.delay, spec.expires, coalesce(asked.refresh, false), false, '{}') c;
+    IF met.verb IN ('held', 'moved') THEN
+      RETURN QUERY SELECT met.holder, false;
+      RETURN;
+    ELSIF met.verb <> 'new' THEN
+      RAISE EXCEPTION 'the job is a singleton, and has not finished execution %', met.holder
+        USING ERRCODE = 'object_in_use', HINT = CASE met.verb
+          WHEN 'refused' THEN 'Wait for it, or cancel it.'
+          WHEN 'outdated' THEN 'The job was changed at this moment: try again.'
+          ELSE 'Enqueue it outside of your transaction, where another execution can be cancelled: from Python, the command line or the API.' END;
+    END IF;
+    IF spec.collapse -> 'key' IS NULL AND spec.collapse ->> 'kind' <> 'cache' THEN
+      asked.unique_key := NULL;
+    END IF;
+    IF asked.at IS NULL THEN
+      asked.delay := coalesce(asked.delay, (spec.collapse ->> 'wait')::float8);
+    END IF;
+  END IF;
   now := daybell.now();
   IF spec.overlap <> 'allow' THEN
     gate := 'job:' || enqueue_freely.job;
     PERFORM daybell.open_gate(spec.tenant, spec.job, gate, spec.overlap,
       CASE WHEN greatest(asked.at, now + asked.delay) > now THEN 0 ELSE cardinality(args) END);
   END IF;
-  stamp := date_part('epoch', clock_timestamp()) * 4096000;
-  ids := ARRAY(SELECT daybell.mint(stamp + n) FROM generate_series(1, cardinality(args)) n);
   LOOP
     now := daybell.now();
     due := greatest(now, coalesce(asked.at, now + asked.delay, now));
@@ -1234,6 +1750,10 @@ BEGIN
     END IF;
     -- The holder ended between the two looks, and the key is free: once more.
   END LOOP;
+  IF asked.traceparent IS NOT NULL THEN
+    INSERT INTO daybell.trace (created_at, tenant, id, context)
+    SELECT now, spec.tenant, u.id, asked.traceparent FROM unnest(ids) u(id);
+  END IF;
   IF gate IS NOT NULL THEN
     PERFORM daybell.let_in(spec.tenant, gate);
   END IF;
@@ -1280,7 +1800,7 @@ CREATE FUNCTION daybell.enqueue(job text, args jsonb DEFAULT '{}', options jsonb
   SELECT e.id FROM daybell.enqueue_many(job, ARRAY[coalesce(args, '{}')::text], options) e
 $$;
 COMMENT ON FUNCTION daybell.enqueue IS
-  'Ask for one execution of a job, in this transaction; answers its id, or that of the unfinished holder of the unique_key. options: delay, at, expires, priority, queue, unique_key, retries, timeout, tenant';
+  'Ask for one execution of a job, in this transaction; answers its id, or that of the unfinished holder of the unique_key. options: delay, at, expires, priority, queue, unique_key, retries, timeout, cache, tenant, traceparent';
 
 
 -- Functions of rights, for the owner to call.

@@ -10,7 +10,8 @@
 --           ├─ event ── event_key          what waits and schedules listen to
 --           ├─ worker, lease               who runs it, under which claim
 --           ├─ schedule ── tick            when it runs by itself, and what became of each time
---           ├─ gate                        how many at a time
+--           ├─ gate                        overlap rules: one at a time
+--           ├─ flow_limit ── bucket ── holder, waiter   limits: so many at a time, or in a time
 --           ├─ paused_queue, template
 --           └─ api_key, secret, audit, idempotency, tenant_minute
 --   leader, watch, migration               for the whole file
@@ -31,7 +32,8 @@ CREATE TABLE tenant (
     jobs_max       INTEGER,
     queued_max     INTEGER,
     per_minute_max INTEGER,
-    running_max    INTEGER
+    running_max    INTEGER,
+    keep           TEXT  -- how long its executions are kept, as JSON of `core.options.Keep`; NULL: as the cluster says
 ) STRICT;
 INSERT INTO tenant (n, name, created_at) SELECT 1, 'default', max(applied_at) FROM migration;
 
@@ -84,13 +86,49 @@ CREATE TABLE template (
     PRIMARY KEY (tenant, name)
 ) STRICT;
 
+-- Executions with limits or shares enter a queue by a lane that no worker claims from (`limited:task`),
+-- and are claimed from another (`admitted:task`). Between them are those of work with a share: one for
+-- each key that has work (`shares:7:task`), and one for that whose turn it is (`ordered:task`). `entry` of
+-- these is the first one.
 CREATE TABLE lane (
-    n      INTEGER PRIMARY KEY,
-    tenant INTEGER NOT NULL,
-    queue  TEXT NOT NULL,
-    kind   TEXT NOT NULL,
+    n        INTEGER PRIMARY KEY,
+    tenant   INTEGER NOT NULL,
+    queue    TEXT NOT NULL,
+    kind     TEXT NOT NULL,
+    entry    INTEGER,
+    ordered  INTEGER,
+    admitted INTEGER,
     UNIQUE (tenant, queue, kind)
 ) STRICT;
+CREATE TRIGGER lane_limited AFTER INSERT ON lane WHEN substr(NEW.kind, 1, 8) = 'limited:' BEGIN
+    INSERT INTO lane (tenant, queue, kind, entry)
+    VALUES (NEW.tenant, NEW.queue, 'admitted:' || substr(NEW.kind, 9), NEW.n);
+    UPDATE lane SET admitted = last_insert_rowid() WHERE n = NEW.n;
+    INSERT INTO lane (tenant, queue, kind, entry, admitted)
+    SELECT tenant, queue, 'ordered:' || substr(kind, 9), n, admitted FROM lane WHERE n = NEW.n;
+    UPDATE lane SET ordered = last_insert_rowid() WHERE n = NEW.n;
+END;
+
+-- Fair shares: see core/flow/shares.py. A tree for each entry lane, whose leaves have lanes. A node without
+-- work below it is removed when it would be its turn; `share_slot` has the lanes that are free again.
+CREATE TABLE share (
+    n      INTEGER PRIMARY KEY,
+    entry  INTEGER NOT NULL,
+    parent INTEGER NOT NULL,  -- 0: a root
+    used   REAL NOT NULL,
+    clock  REAL NOT NULL DEFAULT 0,
+    weight REAL NOT NULL,
+    lane   INTEGER,
+    is_full INTEGER NOT NULL DEFAULT 0,  -- so many of its executions wait for limits that no more may
+    path   TEXT NOT NULL,
+    UNIQUE (entry, path)
+) STRICT;
+CREATE INDEX share_order ON share (parent, used, n) WHERE is_full = 0;
+CREATE TABLE share_slot (
+    lane  INTEGER PRIMARY KEY,
+    entry INTEGER NOT NULL
+) STRICT;
+CREATE INDEX share_slot_entry ON share_slot (entry);
 
 CREATE TABLE paused_queue (
     tenant INTEGER NOT NULL,
@@ -219,6 +257,16 @@ CREATE TABLE log (
     UNIQUE (execution, attempt, number)
 ) STRICT;
 
+-- The contexts of traces of executions that were enqueued with one.
+CREATE TABLE trace (
+    tenant     INTEGER NOT NULL,
+    id         BLOB NOT NULL,  -- of the execution
+    created_at REAL NOT NULL,
+    context    TEXT NOT NULL,
+    PRIMARY KEY (tenant, id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX trace_created ON trace (created_at);
+
 CREATE TABLE worker (
     tenant      INTEGER NOT NULL,
     id          BLOB NOT NULL,
@@ -241,6 +289,19 @@ CREATE TABLE lease (
     claimed_at REAL NOT NULL
 ) STRICT;
 
+-- The latest execution of each key of a job whose requests collapse: see core/collapse.py.
+CREATE TABLE collapsed (
+    job        INTEGER NOT NULL,
+    key        TEXT NOT NULL,
+    tenant     INTEGER NOT NULL,
+    keep_until REAL NOT NULL,
+    execution  BLOB NOT NULL,
+    request    BLOB NOT NULL,  -- the latest one that changed it
+    starts     TEXT NOT NULL,  -- JSON, of a throttle: when the latest were created
+    PRIMARY KEY (job, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX collapsed_over ON collapsed (keep_until);
+
 CREATE TABLE gate (
     n        INTEGER PRIMARY KEY,
     tenant   INTEGER NOT NULL,
@@ -251,10 +312,73 @@ CREATE TABLE gate (
 ) STRICT;
 
 
+-- Limits.
+
+-- The numbers of a limit, as JSON of `core.flow.Terms`: as the first job that used its name declares
+-- them, and as they were set since. `paused_until` stops all of its buckets.
+CREATE TABLE flow_limit (
+    tenant       INTEGER NOT NULL,
+    name         TEXT NOT NULL,
+    declared     TEXT NOT NULL,
+    changed      TEXT,
+    job          INTEGER NOT NULL,
+    paused_until REAL NOT NULL DEFAULT 0,
+    PRIMARY KEY (tenant, name)
+) STRICT, WITHOUT ROWID;
+
+-- A limit for one value of its key. `log` has the starts that its windows still see. From `wake_at` on
+-- it is to be checked for room.
+CREATE TABLE bucket (
+    n            INTEGER PRIMARY KEY,
+    tenant       INTEGER NOT NULL,
+    name         TEXT NOT NULL,
+    item         TEXT NOT NULL,
+    paused_until REAL NOT NULL DEFAULT 0,
+    wake_at      REAL,
+    quiet_at     REAL NOT NULL,  -- from then on its log is empty: it can be removed
+    log          TEXT NOT NULL DEFAULT '[]',
+    UNIQUE (tenant, name, item)
+) STRICT;
+CREATE INDEX bucket_wake ON bucket (tenant, wake_at) WHERE wake_at IS NOT NULL;
+
+-- An attempt that has a slot of a bucket. It is over when the execution has another attempt, or ended.
+CREATE TABLE holder (
+    bucket     INTEGER NOT NULL,
+    id         BLOB NOT NULL,
+    tenant     INTEGER NOT NULL,
+    attempt    INTEGER NOT NULL,
+    cost       INTEGER NOT NULL,
+    since      REAL NOT NULL,
+    started_at REAL,
+    is_logged  INTEGER NOT NULL DEFAULT 0,
+    is_over    INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (bucket, id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX holder_id ON holder (id);
+CREATE INDEX holder_over ON holder (tenant) WHERE is_over = 1;
+
+-- An execution waits at one of its buckets, with state 4 and the reason `limit`. `takes` are all of
+-- them, as JSON of pairs of bucket and cost.
+CREATE TABLE waiter (
+    bucket   INTEGER NOT NULL,
+    priority INTEGER NOT NULL,
+    run_at   REAL NOT NULL,
+    id       BLOB NOT NULL,
+    tenant   INTEGER NOT NULL,
+    attempt  INTEGER NOT NULL,
+    on_full  TEXT NOT NULL,
+    takes    TEXT NOT NULL,
+    share    INTEGER,  -- its leaf, if it takes turns
+    PRIMARY KEY (bucket, priority, run_at, id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX waiter_id ON waiter (id);
+CREATE INDEX waiter_share ON waiter (share) WHERE share IS NOT NULL;
+
+
 -- Schedules.
 
 -- A schedule fires by times (next_at), after a fixed delay (delay), when the first scheduler starts
--- (is_reboot), or after other jobs (since, its own cursor).
+-- (is_reboot), after other jobs (since, its own cursor), or with events of a name (event).
 CREATE TABLE schedule (
     tenant        INTEGER NOT NULL,
     id            BLOB NOT NULL,
@@ -277,6 +401,7 @@ CREATE TABLE schedule (
     -- Made at run time: the overlap rule compares its executions with each other only. The gate is
     -- made when the schedule fires.
     own_gate      INTEGER NOT NULL DEFAULT 0,
+    event         TEXT,
     name          TEXT NOT NULL DEFAULT '',
     args          TEXT NOT NULL DEFAULT '{}',
     misfire       TEXT NOT NULL DEFAULT '',
@@ -291,8 +416,22 @@ CREATE INDEX schedule_next ON schedule (job, is_declared, ifnull(next_at, 9e999)
 CREATE INDEX schedule_unarmed ON schedule (tenant, id) WHERE delay IS NOT NULL AND next_at IS NULL;
 CREATE INDEX schedule_reboot ON schedule (tenant, id) WHERE is_reboot = 1;
 CREATE INDEX schedule_after ON schedule (id) WHERE since IS NOT NULL AND is_paused = 0;
+CREATE INDEX schedule_event ON schedule (tenant, event, id) WHERE event IS NOT NULL;
 
--- Times of a schedule, and the decision about each. A row may stand for several missed times.
+-- Files that have fired, as they were then.
+CREATE TABLE watched_file (
+    tenant     INTEGER NOT NULL,
+    root       TEXT NOT NULL,
+    path       TEXT NOT NULL,
+    size       INTEGER NOT NULL,
+    changed_at INTEGER NOT NULL,  -- nanoseconds
+    inode      TEXT NOT NULL,     -- may have 64 bits
+    PRIMARY KEY (tenant, root, path)
+) STRICT, WITHOUT ROWID;
+
+-- Times of a schedule, and the decision about each. A row may stand for several missed times. The
+-- tick of an event has its number, and the time at which it was received, or just after the last
+-- tick.
 CREATE TABLE tick (
     tenant    INTEGER NOT NULL,
     schedule  BLOB NOT NULL,
@@ -302,9 +441,11 @@ CREATE TABLE tick (
     decision  INTEGER NOT NULL,
     reason    TEXT,
     execution BLOB,
+    event     INTEGER,
     PRIMARY KEY (tenant, schedule, at)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX tick_at ON tick (at);
+CREATE INDEX tick_event ON tick (event) WHERE event IS NOT NULL;
 
 
 -- Runs of workflows.
@@ -445,6 +586,9 @@ CREATE TABLE api_key (
     used_at    REAL,
     revoked_at REAL,
     scope      TEXT,  -- JSON: the jobs, queues and actions that the key is limited to
+    kind       TEXT NOT NULL DEFAULT 'key',  -- of browsers: session, or login, a link that opens one; hook
+    hook       TEXT,  -- JSON: the job of a webhook, and the rule for its signatures
+    parent     BLOB,  -- the id of the key that it ends with
     PRIMARY KEY (id, tenant)
 ) STRICT;
 CREATE INDEX api_key_tenant ON api_key (tenant, id);
@@ -542,3 +686,215 @@ CREATE TABLE watch (
     n       INTEGER PRIMARY KEY CHECK (n = 1),
     watched TEXT NOT NULL
 ) STRICT;
+
+
+-- Statistics over time.
+
+-- Counts and histograms (`core.monitoring.stats`) by minute and by hour since 1970, of three kinds of subjects:
+-- everything (job 0, queue ''), a queue (job 0), and a job in a queue. Minutes are kept for two days.
+
+CREATE TABLE stat_minute (
+    tenant          INTEGER NOT NULL,
+    job             INTEGER NOT NULL,
+    queue           TEXT NOT NULL,
+    at              INTEGER NOT NULL,
+    enqueued        INTEGER NOT NULL,
+    started         INTEGER NOT NULL,
+    succeeded       INTEGER NOT NULL,
+    dead            INTEGER NOT NULL,
+    cancelled       INTEGER NOT NULL,
+    skipped         INTEGER NOT NULL,
+    failed_attempts INTEGER NOT NULL,
+    lost            INTEGER NOT NULL,
+    retried         INTEGER NOT NULL,
+    late            INTEGER NOT NULL,
+    missed          INTEGER NOT NULL,
+    run             BLOB NOT NULL,
+    delay           BLOB NOT NULL,
+    PRIMARY KEY (tenant, job, queue, at)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX stat_minute_at ON stat_minute (at);
+
+CREATE TABLE stat_hour (
+    tenant          INTEGER NOT NULL,
+    job             INTEGER NOT NULL,
+    queue           TEXT NOT NULL,
+    at              INTEGER NOT NULL,
+    enqueued        INTEGER NOT NULL,
+    started         INTEGER NOT NULL,
+    succeeded       INTEGER NOT NULL,
+    dead            INTEGER NOT NULL,
+    cancelled       INTEGER NOT NULL,
+    skipped         INTEGER NOT NULL,
+    failed_attempts INTEGER NOT NULL,
+    lost            INTEGER NOT NULL,
+    retried         INTEGER NOT NULL,
+    late            INTEGER NOT NULL,
+    missed          INTEGER NOT NULL,
+    run             BLOB NOT NULL,
+    delay           BLOB NOT NULL,
+    PRIMARY KEY (tenant, job, queue, at)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX stat_hour_at ON stat_hour (at);
+
+-- All that was ever counted (`at` is 0).
+CREATE TABLE stat_total (
+    tenant          INTEGER NOT NULL,
+    job             INTEGER NOT NULL,
+    queue           TEXT NOT NULL,
+    at              INTEGER NOT NULL,
+    enqueued        INTEGER NOT NULL,
+    started         INTEGER NOT NULL,
+    succeeded       INTEGER NOT NULL,
+    dead            INTEGER NOT NULL,
+    cancelled       INTEGER NOT NULL,
+    skipped         INTEGER NOT NULL,
+    failed_attempts INTEGER NOT NULL,
+    lost            INTEGER NOT NULL,
+    retried         INTEGER NOT NULL,
+    late            INTEGER NOT NULL,
+    missed          INTEGER NOT NULL,
+    run             BLOB NOT NULL,
+    delay           BLOB NOT NULL,
+    PRIMARY KEY (tenant, job, queue, at)
+) STRICT, WITHOUT ROWID;
+
+-- Ends that are not in the statistics yet: of an execution (attempt NULL), of an attempt after which it
+-- goes on, or of a batch that is counted already. Folding removes the rows in the transaction that counts
+-- them. An append and a removal cost less than an index of ended executions by time, and do not depend on
+-- a clock that only moves forward. A trigger on `execution` would cost more than both, for each row that is
+-- written, whether it ends or not.
+CREATE TABLE ended (
+    n         INTEGER PRIMARY KEY,  -- the order of the ends
+    execution INTEGER,
+    attempt   INTEGER,
+    run_at    REAL,  -- of the attempt: when it could start
+    counts    TEXT   -- of a batch: `stats.EndKey` and numbers, as JSON
+) STRICT;
+
+-- Missed times of schedules that are not in the statistics yet. Folding removes the rows, too.
+CREATE TABLE missed (
+    n      INTEGER PRIMARY KEY,
+    tenant INTEGER NOT NULL,
+    job    INTEGER NOT NULL,
+    minute INTEGER NOT NULL,  -- since 1970
+    number INTEGER NOT NULL
+) STRICT;
+
+-- The final attempt of a dead letter that is revived is logged after the state has changed; it was
+-- counted with the end.
+CREATE TRIGGER attempt_logged AFTER INSERT ON attempt
+BEGIN
+    INSERT INTO ended (execution, attempt, run_at)
+    SELECT n, NEW.attempt, run_at FROM execution WHERE n = NEW.execution AND state = 5;
+END;
+
+
+-- Alerts: rules, and the incidents that they open.
+
+CREATE TABLE alert_rule (
+    tenant     INTEGER NOT NULL,
+    name       TEXT NOT NULL,
+    version    INTEGER NOT NULL,
+    author     TEXT NOT NULL,
+    created_at REAL NOT NULL,
+    updated_at REAL NOT NULL,
+    definition TEXT NOT NULL,
+    PRIMARY KEY (tenant, name)
+) STRICT;
+
+-- A rule is named here, not referred to: `notifications` of a job are rules without a row.
+CREATE TABLE incident (
+    id              BLOB NOT NULL,
+    tenant          INTEGER NOT NULL,
+    version         INTEGER NOT NULL DEFAULT 1,  -- each change compares and raises it
+    is_event        INTEGER NOT NULL,            -- opened and closed at once
+    opened_at       REAL NOT NULL,
+    notified_at     REAL,
+    closed_at       REAL,
+    acknowledged_at REAL,
+    rule            TEXT NOT NULL,
+    subject         TEXT NOT NULL,
+    mark            TEXT NOT NULL,
+    detail          TEXT NOT NULL,
+    acknowledged_by TEXT NOT NULL DEFAULT '',
+    PRIMARY KEY (tenant, id)
+) STRICT;
+CREATE UNIQUE INDEX incident_open ON incident (tenant, rule, subject) WHERE closed_at IS NULL;
+CREATE UNIQUE INDEX incident_event ON incident (tenant, rule, subject, mark) WHERE is_event = 1;
+CREATE INDEX incident_closed ON incident (tenant, rule, subject, closed_at)
+    WHERE closed_at IS NOT NULL;
+CREATE INDEX incident_old ON incident (closed_at) WHERE closed_at IS NOT NULL;
+
+-- How far each repeated export has come: retention keeps what ended later.
+CREATE TABLE export_policy (
+    tenant     INTEGER NOT NULL,
+    name       TEXT NOT NULL,
+    version    INTEGER NOT NULL,
+    author     TEXT NOT NULL,
+    created_at REAL NOT NULL,
+    updated_at REAL NOT NULL,
+    definition TEXT NOT NULL,
+    PRIMARY KEY (tenant, name)
+) STRICT;
+
+-- Outgoing events: subscriptions, and the events that are not enqueued for delivery yet.
+
+CREATE TABLE subscription (
+    tenant     INTEGER NOT NULL,
+    name       TEXT NOT NULL,
+    version    INTEGER NOT NULL,
+    author     TEXT NOT NULL,
+    created_at REAL NOT NULL,
+    updated_at REAL NOT NULL,
+    definition TEXT NOT NULL,
+    PRIMARY KEY (tenant, name)
+) STRICT;
+
+-- The ends of executions come from `ended`, in the transaction that removes them there: they were
+-- recorded in the transaction of the end, at no further cost. Other changes come from triggers.
+CREATE TABLE outbox (
+    number    INTEGER PRIMARY KEY AUTOINCREMENT,  -- never given twice: ids of events have it
+    tenant    INTEGER NOT NULL,
+    at        REAL,  -- NULL: not known; when it is read
+    type      TEXT NOT NULL,
+    execution BLOB,
+    attempt   INTEGER,
+    job       TEXT,
+    queue     TEXT,
+    data      TEXT NOT NULL
+) STRICT;
+
+-- A trigger may not call JSON functions: the schema is not trusted with them.
+CREATE TRIGGER job_changed AFTER UPDATE OF version, paused_at, is_deleted ON job
+WHEN (OLD.version <> NEW.version AND NEW.is_deleted = 0 OR OLD.paused_at IS NOT NEW.paused_at
+      OR OLD.is_deleted <> NEW.is_deleted)
+     AND EXISTS (SELECT 1 FROM subscription WHERE tenant = NEW.tenant)
+BEGIN
+    INSERT INTO outbox (tenant, type, job, data)
+    SELECT NEW.tenant, 'job.changed', NEW.name,
+           '{"change":"' || CASE WHEN NEW.is_deleted THEN 'deleted'
+                                 WHEN OLD.version = 0 OR OLD.is_deleted THEN 'created'
+                                 WHEN OLD.version <> NEW.version THEN 'updated'
+                                 WHEN NEW.paused_at IS NULL THEN 'resumed'
+                                 ELSE 'paused' END
+           || '","version":' || (SELECT version FROM job_version WHERE n = NEW.version)
+           || ',"job_id":"' || lower(hex(NEW.id)) || '"}';
+END;
+CREATE TRIGGER tick_missed AFTER INSERT ON tick WHEN NEW.decision = 3
+BEGIN
+    INSERT INTO missed (tenant, job, minute, number)
+    SELECT NEW.tenant, s.job, CAST(NEW.at / 60 AS INTEGER), NEW.count
+      FROM schedule s WHERE s.tenant = NEW.tenant AND s.id = NEW.schedule;
+    INSERT INTO outbox (tenant, type, job, data)
+    SELECT NEW.tenant, 'schedule.missed', j.name,
+           '{"schedule_id":"' || lower(hex(NEW.schedule)) || '","at":' || NEW.at || ',"until":'
+           || ifnull(NEW.until, 'null') || ',"count":' || NEW.count || '}'
+      FROM schedule s JOIN job j ON j.n = s.job
+     WHERE s.tenant = NEW.tenant AND s.id = NEW.schedule
+       AND EXISTS (SELECT 1 FROM subscription WHERE tenant = NEW.tenant);
+END;
+
+-- The definitions of jobs that are rules by themselves.
+CREATE INDEX job_version_notifies ON job_version (n)
+    WHERE instr(definition, '"notifications":[{') > 0;

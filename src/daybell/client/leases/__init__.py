@@ -1,0 +1,1 @@
+"""Remote workers: their protocol, the waits of the server, and the store over HTTP."""

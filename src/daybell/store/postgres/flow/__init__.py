@@ -1,0 +1,1 @@
+"""Flow control: executions that wait until there is room for them."""

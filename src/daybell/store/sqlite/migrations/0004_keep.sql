@@ -1,3 +1,0 @@
--- compatible
--- How long the executions of a tenant are kept, as JSON of `core.options.Keep`; NULL: as the cluster says.
-ALTER TABLE tenant ADD COLUMN keep TEXT;
