@@ -1,9 +1,9 @@
 """Parts: throughput, growth and size are about stores, firing is about a scheduler, language about
-finding times, serving about the API, workflow about graphs of jobs, durable about steps of
-functions, engine about whole worker processes.
+finding times, serving about the API, dashboard about the calls of its pages, workflow about graphs
+of jobs, durable about steps of functions, engine about whole worker processes.
 
-python -m benchmarks [throughput | growth | size | firing | language | serving | workflow |
-                      durable | engine …]
+python -m benchmarks [throughput | growth | size | firing | language | serving | dashboard |
+                      workflow | durable | engine …]
                      [--part …] [--store …] [--rounds N]
 """
 
@@ -13,6 +13,7 @@ import argparse
 from typing import Final
 
 from benchmarks import (
+    dashboard,
     durable,
     engine,
     firing,
@@ -29,7 +30,8 @@ from benchmarks.places import KINDS
 from benchmarks.progress import say
 
 PARTS: Final = (
-    "throughput", "growth", "size", "firing", "language", "serving", "workflow", "durable",
+    "throughput", "growth", "size", "firing", "language", "serving", "dashboard", "workflow",
+    "durable",
     "engine",
 )  # fmt: skip
 QUICK_SCALE: Final = 0.2
@@ -68,6 +70,8 @@ def main() -> None:
         if "serving" in parts:
             lines = run(serving.measure(kind, rounds=rounds, scale=scale))
             report.add(results, "serving", lines)
+        if "dashboard" in parts:
+            report.add(results, "dashboard", run(dashboard.measure(kind, scale=scale)))
         if "workflow" in parts:
             lines = run(workflow.measure(kind, rounds=rounds, scale=scale))
             report.add(results, "workflow", lines)

@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 import asyncpg
 
 from benchmarks.executions import TENANT, new_job, prepared
+from benchmarks.processes import process_cpu
 from daybell.store.protocol import Store
 from tests.postgres import Postgres
 from tests.stores import connect
@@ -148,11 +149,3 @@ def open_ground(kind: Kind) -> Iterator[Ground]:
         else:
             with Postgres(version=DEFAULT_POSTGRES, durable=True, **SERVER_SETTINGS) as server:
                 yield Ground(kind, Path(folder), server)
-
-
-def process_cpu(pid: str) -> float:
-    """Return the processor seconds of one single-threaded process; 0 if it has ended."""
-    try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
-    except (OSError, IndexError):
-        return 0.0

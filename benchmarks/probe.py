@@ -257,6 +257,10 @@ class Worker:
         self._process.terminate()
         self._process.wait(timeout=30)
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def peak_memory(self) -> float:
         """Largest resident memory among the process and its children, in MB."""
         pid = self._process.pid

@@ -21,6 +21,7 @@ TITLES: Final = {
     "firing": "Firing",
     "language": "Language of schedules",
     "serving": "Serving the API",
+    "dashboard": "Calls of the dashboard",
     "workflow": "Workflows",
     "durable": "Durable functions",
     "engine throughput": "Engine: throughput",
@@ -29,7 +30,9 @@ TITLES: Final = {
     "engine concurrency": "Engine: concurrency",
     "engine idle": "Engine: idle",
     "engine help": "Engine: help",
+    "features": "Features beside a plain job",
     "earlier": "Beside an earlier commit",
+    "peers": "Beside other queues",
     "neighbours": "A tenant beside another",
 }
 EXPLAINED: Final = {
@@ -47,6 +50,8 @@ EXPLAINED: Final = {
     " together, as a multiple of what the store's own calls cost (the same batches, or as many"
     " callers at once); medians of {rounds} rounds taken in turns, after one that is dropped. Who"
     " sends the requests is not counted.",
+    "dashboard": "Milliseconds of a call to `daybell server`, of 20 in turn, after two that are"
+    " dropped: a million executions, 2,000 jobs, 10 runs of 500 nodes.",
     "workflow": "One worker process; times by the store's clock, from the creation of a run to its"
     " end. Plain jobs are enqueued together while the worker waits, in turns with the others;"
     " medians of up to {rounds} rounds, after one that is dropped.",
@@ -69,9 +74,14 @@ EXPLAINED: Final = {
     "engine idle": "Processes started by their own commands, left alone. Processor time is the"
     " system's; statements are counted in the server's log with log_statement = all.",
     "engine help": "Processor time, user and system, of the whole process.",
+    "features": "One `daybell worker` process drains a full queue of each kind of job; rates as"
+    " parts of that of plain jobs, which have three arguments and record one effect; medians of "
+    " {rounds} rounds. Processor time per job: worker + server (`python -m benchmarks.features`).",
     "earlier": "Ratios to an earlier commit, more is better: both sides in processes of their own,"
     " on databases of one server, in turns; medians of {rounds} rounds"
     " (`python -m benchmarks.earlier COMMIT`).",
+    "peers": "Each queue with its own client and worker as its documentation advises, on databases"
+    " of one server; medians of {rounds} interleaved passes (`python -m benchmarks.peers RIG`).",
     "neighbours": "Waits of one tenant's requests (triggers and lists, 50 a second) while another"
     " tenant enqueues 10,000 executions per request on 12 connections, by one server; medians of"
     " {rounds} rounds (`python -m benchmarks.neighbours COMMIT`).",
@@ -104,8 +114,8 @@ def merged(old: Report, new: Report) -> Report:
     result = old | {key: value for key, value in new.items() if key not in TITLES}
     for part in TITLES:
         fresh = new.get(part, [])
-        stores = {line["store"] for line in fresh}
-        kept = [line for line in old.get(part, []) if line["store"] not in stores]
+        measured = {(line["store"], line["what"]) for line in fresh}
+        kept = [one for one in old.get(part, []) if (one["store"], one["what"]) not in measured]
         if fresh or kept:
             result[part] = kept + fresh
     return result

@@ -191,6 +191,21 @@ class Server:
             assert head.startswith(b"HTTP/1.1 20"), (head + body).decode()
         writer.close()
 
+    async def get(self, path: str) -> float:
+        """Ask for an address; return the seconds until the whole answer is there."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        request = (
+            f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\n"
+            f"Authorization: Bearer {self._key}\r\nConnection: close\r\n\r\n"
+        )
+        began = time.perf_counter()
+        writer.write(request.encode())
+        answer = await reader.read()
+        seconds = time.perf_counter() - began
+        writer.close()
+        assert answer.startswith(b"HTTP/1.1 200"), f"{path}: {answer[:2000].decode()}"
+        return seconds
+
     def _request(self, path: str, body: bytes) -> bytes:
         head = (
             f"POST /api/v1/{path} HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\n"

@@ -17,6 +17,8 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from benchmarks.claimers import Drained
 from benchmarks.engine.tasks import Effects, Work, make_app
 from benchmarks.loops import run
@@ -25,6 +27,8 @@ from daybell.cli.apps import connect_app, select_queues
 from daybell.cli.roles import logs
 from daybell.cli.roles.narration import Narrator
 from daybell.cli.roles.startup import tune_garbage_collector
+from daybell.cli.roles.worker import POLL_SECONDS
+from daybell.client.leases.store import RemoteStore
 from daybell.core.ids import mint
 from daybell.engine.lease import make_pacemaker
 from daybell.engine.loop import SystemClock
@@ -48,11 +52,24 @@ class Told(NamedTuple):
     starts: bytes  # of work `record`: by number, on the clock that all processes share
 
 
+class Server(NamedTuple):
+    """The server that workers over HTTP work for."""
+
+    url: str
+    key: str
+
+
 class Hosts:
-    """So many worker processes on one place."""
+    """So many worker processes on one place; with a server, by way of it."""
 
     def __init__(
-        self, place: Place, work: Work, count: int, *, concurrency: int = CONCURRENCY
+        self,
+        place: Place,
+        work: Work,
+        count: int,
+        *,
+        concurrency: int = CONCURRENCY,
+        server: Server | None = None,
     ) -> None:
         self._place = place
         context = multiprocessing.get_context("spawn")
@@ -62,7 +79,7 @@ class Hosts:
         for _ in range(count):
             ours, theirs = context.Pipe()
             board = context.RawArray("d", BOARD_SIZE)
-            arguments = theirs, board, place.database_url, work, concurrency
+            arguments = theirs, board, place.database_url, work, concurrency, server
             process = context.Process(target=live, args=arguments, daemon=True)
             process.start()
             theirs.close()
@@ -144,14 +161,20 @@ async def check_each_ran_once(place: Place, jobs: int) -> None:
     assert await place.ask("SELECT count(*) FROM attempt") == 0, "some were tried more than once"
 
 
-def live(line: Connection, board: Any, url: str, work: Work, concurrency: int) -> None:
+def live(
+    line: Connection, board: Any, url: str, work: Work, concurrency: int, server: Server | None
+) -> None:
     """Run one host."""
-    run(serve(line, board, url, work, concurrency))
+    run(serve(line, board, url, work, concurrency, server))
 
 
-async def serve(line: Connection, board: Any, url: str, work: Work, concurrency: int) -> None:
+async def serve(
+    line: Connection, board: Any, url: str, work: Work, concurrency: int, server: Server | None
+) -> None:
     effects = Effects()
     app = make_app(url, work, effects)
+    if server is not None:
+        app.remote = RemoteStore(server.url, key=server.key)
     app.events.observe(Narrator(SystemClock(), quiet=True, out=sys.stderr), only_trouble=True)
     logs.configure()
     async with connect_app(app) as store, app.lifespan():
@@ -176,22 +199,34 @@ async def serve(line: Connection, board: Any, url: str, work: Work, concurrency:
                 word = await asyncio.to_thread(line.recv)
 
 
-def assemble(app: App, store: Store, concurrency: int) -> Process:
-    """Assemble the parts of `daybell worker`."""
+def assemble(app: App, store: Store, concurrency: int, *, has_pacemaker: bool = True) -> Process:
+    """Assemble the parts of `daybell worker`. Without a pacemaker, which is a thread, there can be
+    a thousand in a process.
+    """
     clock = SystemClock()
+    remote = app.remote
     options = WorkerOptions(
         name="bench", queues=select_queues(app, ""), concurrency=concurrency, pid=os.getpid()
+    )
+    if remote:
+        options = msgspec.structs.replace(options, poll=POLL_SECONDS)
+    pacemaker = make_pacemaker(
+        app.url,
+        clock,
+        lease=options.lease,
+        tenant=options.tenant,
+        make=(lambda: remote.again().as_store()) if remote else None,
     )
     worker = Worker(
         store,
         app.handlers,
         fit_options(app, options),
         clock=clock,
-        mint=mint,
+        mint=remote.mint if remote else mint,
         events=app.events,
-        pacemaker=make_pacemaker(app.url, clock, lease=options.lease, tenant=options.tenant),
+        pacemaker=pacemaker if has_pacemaker else None,
     )
-    upkeep = Upkeep(store, clock=clock, mint=mint, events=app.events)
+    upkeep = None if remote else Upkeep(store, clock=clock, mint=mint, events=app.events)
     return Process(workers=[worker], upkeep=upkeep)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import IO, Final
 
 from benchmarks.finding import Finding
 from benchmarks.growth import found
@@ -42,7 +42,7 @@ async def measure(kind: Kind, *, quick: bool) -> list[Finding]:
 
 
 async def dev(place: Place, seconds: float) -> Finding:
-    with command(place, "dev", APP, "--port", "0") as process:
+    with command(place, "dev", APP, "--port", "0") as (process, _):
         await settled(place, process)
         before = cpu_seconds(process.pid)
         await asyncio.sleep(seconds)
@@ -58,7 +58,7 @@ async def dev(place: Place, seconds: float) -> Finding:
 async def worker(place: Place, seconds: float) -> Finding:
     name = place.url.rpartition("/")[2]
     await place.run(f"ALTER DATABASE {name} SET log_statement = 'all'", "SELECT 1")
-    with command(place, "worker", APP) as process:
+    with command(place, "worker", APP) as (process, _):
         await settled(place, process)
         before, cpu = statements(place), cpu_seconds(process.pid)
         await asyncio.sleep(seconds)
@@ -91,16 +91,20 @@ def help_time(*, quick: bool) -> list[Finding]:
 
 
 @contextmanager
-def command(place: Place, *words: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A running `daybell` command; its output is shown if it dies."""
-    environment = os.environ | {"DAYBELL_DATABASE_URL": place.database_url}
+def command(
+    place: Place, *words: str, **more: str
+) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
+    """A running `daybell` command with its output, which is shown if it dies; `more` goes into its
+    environment.
+    """
+    environment = os.environ | {"DAYBELL_DATABASE_URL": place.database_url} | more
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "daybell", *words],
             cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
         )  # fmt: skip
         try:
-            yield process
+            yield process, output
             died = process.poll() is not None
         finally:
             process.terminate()
