@@ -534,7 +534,7 @@ async def test_the_palette_finds_a_job_by_keys_alone(page: Page):
     await expect(page.get_by_role("dialog", name="Delete greet?")).to_be_visible()
     await page.keyboard.press("Escape")
     await expect(page.get_by_role("dialog")).to_have_count(0)
-    assert page.url.endswith("/jobs/greet")
+    await expect(page).to_have_url(re.compile("/jobs/greet$"))
 
 
 class Work(NamedTuple):

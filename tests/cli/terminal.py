@@ -150,12 +150,16 @@ class Typing:
         asks for signals only when the read is interrupted. A person presses it again, too.
         """
         self.type(keys, after=after)
-        shown = len(self.shown) + len("^C")
+        shown = self._answer()
         for _ in range(SECONDS):
             while is_readable(self.screen.fileno(), 1):
-                if not self.read() or len(self.shown) > shown:
+                if not self.read() or self._answer() != shown:
                     return
             self.screen.write(keys.encode())
+
+    def _answer(self) -> str:
+        """All that is shown but the echo of Ctrl-C, and the blank that a prompt ends with."""
+        return self.shown.replace("^C", "").rstrip()
 
     def end(self) -> int:
         """Its exit code, once it has ended by itself."""
