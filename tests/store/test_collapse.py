@@ -146,6 +146,45 @@ async def test_a_repeated_debounced_request_changes_nothing_after_it(store):
     assert (await look(store, first.id)).args == '{"account": "a", "n": 1}'
 
 
+async def test_a_repeat_of_an_older_request_does_not_bring_its_arguments_back(store):
+    await debounced(store)
+    first = await ask(store, 0)
+    old = mint()
+    await ask(store, 1, id=old)
+    await ask(store, 2)
+
+    again = await ask(store, 1, id=old, repeat=True)
+
+    assert (again.id, again.created) == (first.id, False)
+    assert (await look(store, first.id)).args == '{"account": "a", "n": 2}'
+
+
+async def test_a_request_with_an_older_id_that_never_arrived_counts_when_it_is_repeated(store):
+    await debounced(store)
+    lost = mint()  # its clock may be behind that of others
+    first = await ask(store, 0)
+
+    again = await ask(store, 1, id=lost, repeat=True)
+
+    assert (again.id, again.created) == (first.id, False)
+    assert (await look(store, first.id)).args == '{"account": "a", "n": 1}'
+
+
+@pytest.mark.parametrize("repeat", [True, False], ids=["repeat", "late first"])
+async def test_a_repeat_after_the_claim_creates_no_execution(store, clock, repeat):
+    await debounced(store)
+    first = await ask(store, 0)
+    old = mint()
+    await ask(store, 1, id=old)
+    await clock.advance(WAIT)
+    await claim(store)
+
+    again = await ask(store, 1, id=old, repeat=repeat)
+
+    assert (again.id, again.created) == (first.id, False)
+    assert await count(store) == 1
+
+
 async def test_a_repeat_of_the_request_that_created_is_answered_as_created(store):
     await debounced(store)
     first = await ask(store, 0)

@@ -10,6 +10,7 @@ from typing import Any, Final, Self
 from uuid import UUID
 
 from daybell.client.sealing import NEW_KEY, VARIABLE, KeyMissing, Sealer
+from daybell.core import payload
 from daybell.core.access import NewAuditEntry
 from daybell.core.execution import Enqueued, NewExecution
 from daybell.core.limits import PAGE_ITEMS_MAX
@@ -99,8 +100,9 @@ def _fail(group: list[Waiting], error: BaseException) -> None:
             future.set_exception(error)
 
 
-# The parameters of each workflow with the time of the answer. None: the job is no workflow.
-ParamsCache = dict[str, tuple[Seconds, Params | None]]
+# The parameters of each workflow, or the signature of a task, with the time of the answer.
+# None: the job takes any arguments, or its signature is not known.
+ParamsCache = dict[str, tuple[Seconds, Params | payload.Signature | None]]
 
 
 KNOWN_JOBS_MAX: Final = 10_000

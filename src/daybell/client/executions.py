@@ -17,7 +17,7 @@ from daybell.client.job_checks import (
     check_calls,
     checked_calls,
     describe_missing_job,
-    is_no_workflow,
+    needs_no_check,
     params_of,
 )
 from daybell.client.requests import (
@@ -118,7 +118,7 @@ async def enqueue(
         parent=parent,
         **options,
     )
-    return await submit(client, new)
+    return await submit(client, new, is_bound=isinstance(args, payload.EncodedArgs))
 
 
 async def enqueue_many(
@@ -140,11 +140,12 @@ async def enqueue_many(
     pattern = read_pattern(job, parent=parent, **options)
     rest = iter(args)
     head = list(islice(rest, ENQUEUE_BATCH_MAX + 1))
+    is_bound = bool(head) and isinstance(head[0], payload.EncodedArgs)
     if len(head) <= ENQUEUE_BATCH_MAX:
-        answers = await submit_many(client, list(copies(pattern, head)))
+        answers = await submit_many(client, list(copies(pattern, head)), is_bound=is_bound)
         return EnqueuedMany(count=len(answers), executions=tuple(answers))
     stream = copies(pattern, chain(head, rest))
-    checked = checked_calls(client, await params_of(client, job), stream)
+    checked = checked_calls(await params_of(client, job), stream, is_bound=is_bound)
     return EnqueuedMany(count=await _load(client, checked))
 
 
@@ -154,27 +155,34 @@ async def submit(
     *,
     repeat: bool = False,
     entry: NewAuditEntry | None = None,
+    is_bound: bool = False,
 ) -> Enqueued:
     """Ask for one execution. `repeat` says that it may have been asked for before; `entry`
-    tells the audit log of it, in the same transaction.
+    tells the audit log of it, in the same transaction. `is_bound`: the task's code has checked the
+    arguments.
     """
     if observers.are_traced():
         with observers.enqueueing([new]) as (traced,):
-            return await _submit(client, traced, repeat=repeat, entry=entry)
-    return await _submit(client, new, repeat=repeat, entry=entry)
+            return await _submit(client, traced, repeat=repeat, entry=entry, is_bound=is_bound)
+    return await _submit(client, new, repeat=repeat, entry=entry, is_bound=is_bound)
 
 
 async def _submit(
-    client: ClientContext, new: NewExecution, *, repeat: bool, entry: NewAuditEntry | None
+    client: ClientContext,
+    new: NewExecution,
+    *,
+    repeat: bool,
+    entry: NewAuditEntry | None,
+    is_bound: bool,
 ) -> Enqueued:
     if not repeat:
-        if not is_no_workflow(client, new.job):
-            await check_calls(client, [new])
+        if not needs_no_check(client, new.job, is_bound=is_bound):
+            await check_calls(client, [new], is_bound=is_bound)
         try:
             return await client.coalescer.enqueue(new, entry)
         except JobNotFound as error:
             raise await describe_missing_job(client, new.job, error) from None
-    (answer,) = await _submit_many(client, [new], repeat=True, entry=entry)
+    (answer,) = await _submit_many(client, [new], repeat=True, entry=entry, is_bound=is_bound)
     return answer
 
 
@@ -184,12 +192,14 @@ async def submit_many(
     *,
     repeat: bool = False,
     entry: NewAuditEntry | None = None,
+    is_bound: bool = False,
 ) -> list[Enqueued]:
-    """Ask for executions, all or nothing. `repeat` and `entry` as above."""
+    """Ask for executions, all or nothing. `repeat`, `entry` and `is_bound` as above."""
+    how: dict[str, Any] = {"repeat": repeat, "entry": entry, "is_bound": is_bound}
     if executions and observers.are_traced():
         with observers.enqueueing(executions) as traced:
-            return await _submit_many(client, traced, repeat=repeat, entry=entry)
-    return await _submit_many(client, executions, repeat=repeat, entry=entry)
+            return await _submit_many(client, traced, **how)
+    return await _submit_many(client, executions, **how)
 
 
 async def _submit_many(
@@ -198,10 +208,11 @@ async def _submit_many(
     *,
     repeat: bool,
     entry: NewAuditEntry | None,
+    is_bound: bool,
 ) -> list[Enqueued]:
     entries = () if entry is None else (entry,)
     if not repeat:
-        await check_calls(client, executions)
+        await check_calls(client, executions, is_bound=is_bound)
         try:
             return await _send_batch(client, executions, entries)
         except JobNotFound as error:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from daybell.client.context import ClientContext
 from daybell.client.requests import Id
 from daybell.client.when import check_dependencies
+from daybell.core import payload
 from daybell.core.execution import NewExecution
 from daybell.core.ids import id_in
 from daybell.core.job import DEFAULT_TENANT, Job, JobDefinition
@@ -67,6 +68,7 @@ async def read_workflow(
     tasks: dict[str, JobDefinition] = {}
     for name, field in _first_uses(graph.nodes, "task"):
         tasks[name] = await find_task_definition(store, tenant, name, field=field)
+    _check_names(graph.nodes, tasks)
     uses = dict(_first_uses(graph.nodes, JOB))
     inner = await _inner_jobs(store, tenant, uses, job=job, is_dry=is_dry)
     circle = await _find_cycle(store, tenant, {job: tuple(uses)}, beside=inner)
@@ -96,6 +98,24 @@ async def find_task_definition(
     if known.kind != "task":
         raise UnknownJob(f"job {shown(task)} is a {known.kind}, not a task", field=field)
     return known
+
+
+def _check_names(nodes: Iterable[GraphNode], tasks: Mapping[str, JobDefinition]) -> None:
+    """Refuse arguments that the task of a node does not have. Results of other nodes may supply
+    those that are missing.
+    """
+    for place, node in enumerate(nodes):
+        text = tasks[node.runs].signature if node.runs in tasks and node.kind == "task" else ""
+        if not text or not node.args:
+            continue
+        called = replace(payload.read_signature(text), required=())
+        try:
+            called.check(node.args, what=f"task {shown(node.runs)}")
+        except InvalidArguments as error:
+            raise InvalidWorkflow(
+                f"node {shown(node.name)}: {error}",
+                field=f"workflow.nodes[{place}].args.{error.field}",
+            ) from None
 
 
 async def _read(value: Any) -> Graph:
@@ -204,28 +224,35 @@ def _check_inner(nodes: Iterable[GraphNode], inner: JobDefinition) -> None:
                 ) from None
 
 
-# Arguments of workflows, checked before a run exists that would die of them.
+# Arguments of workflows and tasks, checked before an execution exists that would die of them. The
+# signature of a task is what its code has declared; a job without one takes any arguments.
 #
 # A caller that bypasses this check, such as a function in the database, gets the error from the
-# run: it is dead at once, and its error says the same.
+# execution: it is dead at once, and its error says the same.
 
 WORKFLOW: Final = "workflow"
 KEPT_SECONDS: Final = 5.0  # definitions may be large; a cached one never causes a refusal
-OTHERS_KEPT_SECONDS: Final = 60.0  # that a job is no workflow, which hardly ever changes
+OTHERS_KEPT_SECONDS: Final = 60.0  # of a job that is no workflow
 KEPT_MAX: Final = 10_000
+Takes = Params | payload.Signature  # the arguments that a job takes
 
 
 def note_params(client: ClientContext, jobs: Iterable[Job]) -> None:
     """Cache the parameters of these jobs, which were just defined."""
     for job in jobs:
-        if job.is_current:
+        # A job that runs the task of another name is looked up when it is called.
+        if job.is_current and task_of(job.definition) is None:
             _keep(client, job.name, _params_in(job.definition))
 
 
-async def check_calls(client: ClientContext, executions: Sequence[NewExecution]) -> None:
-    """Refuse arguments that do not match the workflows among these. Raises InvalidArguments."""
+async def check_calls(
+    client: ClientContext, executions: Sequence[NewExecution], *, is_bound: bool = False
+) -> None:
+    """Refuse arguments that do not match the workflows and tasks among these. `is_bound`: the code
+    of the tasks has checked them. Raises InvalidArguments.
+    """
     names = {new.job for new in executions}
-    if all(is_no_workflow(client, name) for name in names):
+    if all(needs_no_check(client, name, is_bound=is_bound) for name in names):
         return
     unknown = [name for name in names if not _is_known(client, name)]
     answers = (
@@ -234,28 +261,31 @@ async def check_calls(client: ClientContext, executions: Sequence[NewExecution])
     found = dict(zip(unknown, answers, strict=True))
     for name in names:
         params = found[name] if name in found else await params_of(client, name)
-        if params is None:
+        if params is None or (is_bound and isinstance(params, payload.Signature)):
             continue
         try:
             _check_all(name, params, executions)
         except InvalidArguments:
             # Perhaps it has changed since.
             params = await params_of(client, name, is_fresh=True)
-            _check_all(name, params or (), executions if params is not None else ())
+            if params is not None:
+                _check_all(name, params, executions)
 
 
 def checked_calls(
-    client: ClientContext, params: Params | None, executions: Iterable[NewExecution]
+    params: Takes | None, executions: Iterable[NewExecution], *, is_bound: bool = False
 ) -> Iterator[NewExecution]:
     """Yield the executions, each checked when the caller asks for it."""
+    if is_bound and isinstance(params, payload.Signature):
+        params = None
     for position, new in enumerate(executions):
         if params is not None:
             _check_one(params, new, position)
         yield new
 
 
-async def params_of(client: ClientContext, job: str, *, is_fresh: bool = False) -> Params | None:
-    """Return the parameters of a workflow; None: it is none, or nothing is known of it."""
+async def params_of(client: ClientContext, job: str, *, is_fresh: bool = False) -> Takes | None:
+    """Return the parameters of a workflow or the signature of a task; None: it is not known."""
     if not is_fresh and _is_known(client, job):
         return client.known_params[job][1]
     if job not in client.asked_params:  # of many that start together, the first asks for all
@@ -266,6 +296,7 @@ async def params_of(client: ClientContext, job: str, *, is_fresh: bool = False) 
 async def _ask(client: ClientContext, job: str) -> Params | None:
     try:
         definition = (await client.store.catalog.get_job(client.tenant, job)).definition
+        definition = await add_signature(client, definition)
     except (NotFound, Unavailable):
         return None  # the caller that enqueues it gets the error
     finally:
@@ -274,29 +305,57 @@ async def _ask(client: ClientContext, job: str) -> Params | None:
     return client.known_params[job][1]
 
 
-def is_no_workflow(client: ClientContext, job: str) -> bool:
-    """True if the job is known to be of another kind: its calls need no check."""
-    return _is_known(client, job) and client.known_params[job][1] is None
+async def add_signature(client: ClientContext, definition: JobDefinition) -> JobDefinition:
+    """Return the definition with the signature of the task that it runs, if both are known."""
+    (found,) = await add_signatures(client, [definition])
+    return found
+
+
+async def add_signatures(
+    client: ClientContext, definitions: Iterable[JobDefinition]
+) -> list[JobDefinition]:
+    """Return up to a page of definitions, each with the signature of its task, if it is known."""
+    found = list(definitions)
+    tasks = sorted({task for one in found if (task := task_of(one)) is not None})
+    known = await client.store.catalog.get_jobs(client.tenant, tasks) if tasks else {}
+    for place, one in enumerate(found):
+        job = known.get(task_of(one) or "")
+        if job is not None:
+            found[place] = replace(one, signature=job.definition.signature)
+    return found
+
+
+def needs_no_check(client: ClientContext, job: str, *, is_bound: bool = False) -> bool:
+    """True if the job is known to take any arguments, or those that its code has checked."""
+    if not _is_known(client, job):
+        return False
+    params = client.known_params[job][1]
+    return params is None or (is_bound and isinstance(params, payload.Signature))
 
 
 def _is_known(client: ClientContext, job: str) -> bool:
     if job not in client.known_params:
         return False
     since, params = client.known_params[job]
-    kept = OTHERS_KEPT_SECONDS if params is None else KEPT_SECONDS
+    kept = KEPT_SECONDS if isinstance(params, tuple) else OTHERS_KEPT_SECONDS
     return asyncio.get_running_loop().time() < since + kept
 
 
-def _keep(client: ClientContext, job: str, params: Params | None) -> None:
+def _keep(client: ClientContext, job: str, params: Takes | None) -> None:
     if len(client.known_params) >= KEPT_MAX:
         client.known_params.clear()
     client.known_params[job] = asyncio.get_running_loop().time(), params
 
 
-def check_call(definition: JobDefinition) -> JobDefinition:
-    """Refuse a workflow if a call by its schedules, or a trigger without arguments, must fail."""
-    if definition.kind != WORKFLOW:
-        return definition
+async def check_call(client: ClientContext, definition: JobDefinition) -> JobDefinition:
+    """Refuse a job if a call by its schedules, or a trigger without arguments, must fail."""
+    called = await add_signature(client, definition)
+    if _params_in(called) is not None:
+        _check_calls_of(called)
+    return definition
+
+
+def _check_calls_of(definition: JobDefinition) -> None:
     args = definition.called_args
     runs_by_time = has_times(definition.schedules) or bool(definition.dependencies)
     calls = [args] if runs_by_time or args != "{}" else []
@@ -307,18 +366,15 @@ def check_call(definition: JobDefinition) -> JobDefinition:
         what = f"its {place} has the wrong arguments:"
         way_out = "; say args" if definition.args == "{}" else ""
         check_args(definition, called, what=what, way_out=way_out)
-    return definition
 
 
 def check_args(definition: JobDefinition, args: str, *, what: str = "", way_out: str = "") -> None:
-    """Refuse arguments that do not match the parameters of a workflow."""
-    if definition.kind != WORKFLOW:
+    """Refuse arguments that do not match the parameters of a workflow, or of a known task."""
+    params = _params_in(definition)
+    if params is None:
         return
     try:
-        given = decode_args(args)
-        check_given(
-            graph_params(definition.settings), given, what=f"workflow {shown(definition.name)}"
-        )
+        _check_text(params, definition.name, args)
     except InvalidArguments as error:
         said = f"{what} {error}{way_out}".strip()
         raise InvalidArguments(said, field=_field(error)) from None
@@ -327,8 +383,8 @@ def check_args(definition: JobDefinition, args: str, *, what: str = "", way_out:
 def find_mismatched_schedules(
     definition: JobDefinition, schedules: Iterable[Schedule]
 ) -> list[str]:
-    """Return the errors of a workflow's schedules that were added at run time, before its
-    parameters changed; in sentences for people.
+    """Return the errors of a job's schedules that were added at run time, before its parameters
+    changed; in sentences for people.
     """
     told: list[str] = []
     for one in schedules:
@@ -343,20 +399,31 @@ def find_mismatched_schedules(
     return told
 
 
-def _params_in(definition: JobDefinition) -> Params | None:
-    return graph_params(definition.settings) if definition.kind == WORKFLOW else None
+def _params_in(definition: JobDefinition) -> Takes | None:
+    if definition.kind == WORKFLOW:
+        return graph_params(definition.settings)
+    return payload.read_signature(definition.signature) if definition.signature else None
 
 
-def _check_all(job: str, params: Params, executions: Sequence[NewExecution]) -> None:
+def _check_text(params: Takes, job: str, args: str) -> None:
+    if not isinstance(params, payload.Signature):
+        check_given(params, decode_args(args), what=f"workflow {shown(job)}")
+        return
+    names = payload.argument_names(args)
+    if not params.fits(names):
+        params.check(names, what=f"task {shown(job)}")
+
+
+def _check_all(job: str, params: Takes, executions: Sequence[NewExecution]) -> None:
     is_one = len(executions) == 1
     for position, new in enumerate(executions):
         if new.job == job:
             _check_one(params, new, None if is_one else position)
 
 
-def _check_one(params: Params, new: NewExecution, position: int | None) -> None:
+def _check_one(params: Takes, new: NewExecution, position: int | None) -> None:
     try:
-        check_given(params, decode_args(new.args), what=f"workflow {shown(new.job)}")
+        _check_text(params, new.job, new.args)
     except InvalidArguments as error:
         if position is None:
             raise InvalidArguments(str(error), field=_field(error)) from None

@@ -13,6 +13,7 @@ from daybell.client import wire
 from daybell.client.context import ClientContext
 from daybell.client.executions import UNFINISHED_STATES, cancel_where, count_cancelled
 from daybell.client.job_checks import (
+    add_signature,
     check_args,
     check_call,
     check_definitions,
@@ -81,7 +82,7 @@ async def define(
     """
     check_options(options, JOB_OPTIONS, "define()")
     now = None if options.get("schedule") is None else (await client.store.health()).now
-    definition = check_call(read_definition(name, now=now, **options))
+    definition = await check_call(client, read_definition(name, now=now, **options))
     (job,) = await define_jobs(
         client, [definition], author=author, expect=expect, promote=promote, id=id
     )
@@ -180,7 +181,8 @@ async def make_job(
         )
     if run is not None:
         way_out = '; say args, or "schedule": "manual" to have it run when it is triggered'
-        check_args(definition, run.args, what="it would run once, now:", way_out=way_out)
+        called = await add_signature(client, definition)
+        check_args(called, run.args, what="it would run once, now:", way_out=way_out)
     await check_dependencies(client.store, client.tenant, definition)
     if run is not None or is_one_time(definition.schedules):
         definition = msgspec.structs.replace(definition, once=True)
@@ -273,7 +275,7 @@ async def change_job(
     request.faults = found + [one for one in request.faults if one.field not in merged]
     same = {"kind": old.kind, "settings": old.settings}
     more = await _read_by_store(client, request) if request.choice else same
-    definition = check_call(request.definition(**more))
+    definition = await check_call(client, request.definition(**more))
     await check_dependencies(client.store, client.tenant, definition)
     runs_once = is_one_time(definition.schedules)
     if runs_once or (old.once and not definition.runs_by_itself):
@@ -356,7 +358,7 @@ async def definition_of(
             await check_dependencies(client.store, client.tenant, job, is_dry=is_dry)
         except UsageError as error:
             request.faults.append(error)
-    return check_call(request.definition(**more))
+    return await check_call(client, request.definition(**more))
 
 
 async def resolve(client: ClientContext, request: JobRequest) -> JobRequest:

@@ -18,6 +18,8 @@ from daybell.client.context import ClientContext
 from daybell.client.executions import enqueue
 from daybell.client.job_checks import (
     CODE,
+    add_signature,
+    add_signatures,
     check_args,
     describe_missing_job,
     find_job,
@@ -113,6 +115,7 @@ async def schedule(
     """
     definition = (await client.store.catalog.get_job(client.tenant, job)).definition
     now = (await client.store.health()).now
+    definition = await add_signature(client, definition)
     new = _read_added(client, definition, now, when, args, name, overlap_by)
     (made,) = await _put_changed(client, [new])
     return made
@@ -171,7 +174,8 @@ async def _definitions(client: ClientContext, items: Sequence[object]) -> dict[s
     found: dict[str, JobDefinition] = {}
     while some := list(islice(names, PAGE_ITEMS_MAX)):
         jobs = await client.store.catalog.get_jobs(client.tenant, some)
-        found |= {name: job.definition for name, job in jobs.items()}
+        definitions = await add_signatures(client, (job.definition for job in jobs.values()))
+        found |= zip(jobs, definitions, strict=True)
     return found
 
 

@@ -501,6 +501,50 @@ def describe(function: Callable[..., Any], *, skip: frozenset[str] = frozenset()
     return schema
 
 
+class Signature(msgspec.Struct, frozen=True):
+    """The names in a schema that `describe` made: those that a call may and must give."""
+
+    properties: dict[str, Any] = {}
+    required: tuple[str, ...] = ()
+    additionalProperties: bool = True
+
+    def fits(self, names: Collection[str]) -> bool:
+        """Return True if a call may give these arguments, and no others."""
+        known = self.properties
+        is_known = self.additionalProperties or all(name in known for name in names)
+        return is_known and all(name in names for name in self.required)
+
+    def check(self, names: Collection[str], *, what: str) -> None:
+        """Raise InvalidArguments for an unknown or a missing argument; `what` names the task."""
+        known = [*self.properties]
+        for name in () if self.additionalProperties else names:
+            if name not in self.properties:
+                hint = suggested(
+                    name, known, otherwise=f"it takes {', '.join(known) or 'no arguments'}"
+                )
+                raise InvalidArguments(f"{what} has no argument {shown(name)}; {hint}", field=name)
+        missing = [name for name in self.required if name not in names]
+        if missing:
+            raise InvalidArguments(
+                f"{what} must be given {', '.join(missing)}; it takes {', '.join(known)}",
+                field=missing[0],
+            )
+
+
+@lru_cache(maxsize=4096)
+def read_signature(schema: str) -> Signature:
+    """Read the schema of a function's arguments, as a definition has it."""
+    return msgspec.json.decode(schema, type=Signature)
+
+
+_NAMED: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def argument_names(args: str) -> Collection[str]:
+    """Return the names of stored arguments, without reading their values."""
+    return _NAMED.decode(args).keys()
+
+
 def _has_schema(annotation: Any) -> bool:
     """Return True if a type has a JSON Schema; a model of another library has none here."""
     try:

@@ -457,7 +457,7 @@ class Task(Nodelike, WrappedFunction, Enqueueable[R], Generic[P, R, F]):
     def _check(self, given: dict[str, Any]) -> dict[str, Any]:
         """Convert as the worker will, so that errors occur here."""
         if not given:
-            return given
+            return payload.EncodedArgs(given, "{}")
         text = payload.encode(given)
         may_have_set = "[" in text  # a set is stored as a list
         if may_have_set or not self._reader.accepts(text):

@@ -24,9 +24,7 @@ class Collapsed(msgspec.Struct):
     cancelled: list[NewExecution]  # to be recorded as that
 
 
-async def collapse(
-    tx: Tx, specs: Specs, executions: Sequence[NewExecution], *, repeat: bool
-) -> Collapsed:
+async def collapse(tx: Tx, specs: Specs, executions: Sequence[NewExecution]) -> Collapsed:
     """Decide about a batch. Requests of jobs without such a rule are to be created. Raises
     Outdated, and ExecutionInTheWay.
     """
@@ -35,7 +33,7 @@ async def collapse(
     todo = list(keyed.values())
     new: dict[UUID, NewExecution] = {}
     while todo:
-        replaced = await _decide(tx, specs, todo, found, new, repeat=repeat)
+        replaced = await _decide(tx, specs, todo, found, new)
         await cancel_others(tx, specs, list(replaced.values()))
         todo = [e for e in todo if e.id in replaced]
     found.executions = [new.get(e.id, e) for e in executions if e.id in new or e.id not in keyed]
@@ -48,8 +46,6 @@ async def _decide(
     executions: Sequence[NewExecution],
     found: Collapsed,
     new: dict[UUID, NewExecution],
-    *,
-    repeat: bool,
 ) -> dict[UUID, UUID]:
     """Add the decisions to `found` and `new`. Return the executions to cancel, by the request that
     replaces them.
@@ -59,7 +55,6 @@ async def _decide(
         COLLAPSE,
         specs.tenant,
         *map(list, zip(*(_row(specs, one) for one in executions), strict=True)),
-        repeat,
         [*new, *keyed],
     )
     replaced: dict[UUID, UUID] = {}

@@ -103,7 +103,7 @@ async def _collapse(tx: Tx, specs: Specs, passing: GateAnswers, *, repeat: bool)
     if repeat:
         keyed = [e for e in passing.executions if specs.of(e).collapses(e)]
         passing.answer(await _known(tx, specs, keyed, repeat=True))
-    found = await collapse(tx, specs, passing.executions, repeat=repeat)
+    found = await collapse(tx, specs, passing.executions)
     if found.cancelled:
         await _end_at_once(tx, specs, found.cancelled, State.CANCELLED, SINGLETON)
         found.answers |= {e.id: Enqueued(e.id) for e in found.cancelled}

@@ -285,8 +285,8 @@ TABLES: Final = (
     "agenda", "alert_rule", "api_key", "attempt", "attempt_rest", "bucket", "collapsed", "dead",
     "event", "event_key", "export_policy", "flow_limit", "gate", "history", "history_rest",
     "holder", "idempotency", "incident", "job", "job_version", "lane", "leader", "lease", "live",
-    "log", "log_rest", "missed", "node", "outbox", "parked", "paused_queue", "repeated", "run",
-    "schedule", "secret", "share", "share_slot", "stat_fold", "stat_hour", "stat_minute",
+    "log", "log_rest", "merged", "missed", "node", "outbox", "parked", "paused_queue", "repeated",
+    "run", "schedule", "secret", "share", "share_slot", "stat_fold", "stat_hour", "stat_minute",
     "stat_total", "step", "subscription", "template", "tenant", "tenant_minute", "tick", "trace",
     "wait", "waiter", "watch", "watched_file", "worker",
 )  # fmt: skip
@@ -519,6 +519,7 @@ async def _remove_others(tx: Tx, now: Instant, before: Instant) -> list[int]:
         await _remove(tx, "idempotency", "at < $1", now - REPEAT_SECONDS_KEPT),
         await _remove(tx, "repeated", "at < $1", now - REPEAT_SECONDS_KEPT),
         await _remove(tx, "collapsed c", _UNUSED_KEY, now),
+        await _remove(tx, "merged", "at < $1", now - REPEAT_SECONDS_KEPT),
         await remove_buckets(tx, now - BUCKET_SECONDS_KEPT, REMOVED_ROWS_MAX),
         await _remove(tx, "trace t", _OLD_TRACE, before),
         await _remove(tx, "tenant_minute", "minute * 60 < $1", now - MINUTE_KEPT_SECONDS),

@@ -15,17 +15,19 @@ from daybell.errors import JobNotFound
 from daybell.store.run_driver import cached_end
 from daybell.store.sqlite.transaction import Transaction, Version
 
-_LATEST: Final = "SELECT execution, request, starts FROM collapsed WHERE job = ? AND key = ?"
+_LATEST: Final = "SELECT execution, starts FROM collapsed WHERE job = ? AND key = ?"
+_MERGED: Final = "SELECT execution FROM merged WHERE tenant = ? AND request = ?"
+_MERGE: Final = "INSERT INTO merged (tenant, request, execution, at) VALUES (?, ?, ?, ?)"
 _HELD: Final = """
 SELECT n, state, attempt, created_at, cancel_requested_at, finished_at
   FROM execution WHERE tenant = ? AND id = ?
 """
 _RESULT: Final = "SELECT result FROM execution WHERE tenant = ? AND id = ? AND state = 6"
 _PUT: Final = """
-INSERT INTO collapsed (job, key, tenant, keep_until, execution, request, starts)
-VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT INTO collapsed (job, key, tenant, keep_until, execution, starts)
+VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (job, key) DO UPDATE SET keep_until = max(keep_until, excluded.keep_until),
-    execution = excluded.execution, request = excluded.request, starts = excluded.starts
+    execution = excluded.execution, starts = excluded.starts
 """
 _MOVE: Final = """
 UPDATE execution SET args = ?, version = ?, run_at = ?, expires_at = ?,
@@ -53,10 +55,10 @@ def collapse(
     waits is given the arguments of this request.
     """
     key = rule.key_of(new.args, new.unique_key)
-    row = tx.execute(_LATEST, (job.job, key)).fetchone()
-    execution, request, starts = row or (None, None, _NO_STARTS)
-    if request == new.id.bytes:
-        return Verb.HELD, UUID(bytes=execution)  # a repeat
+    merged = tx.execute(_MERGED, (owner, new.id.bytes)).fetchone()
+    if merged is not None:
+        return Verb.HELD, UUID(bytes=merged[0])  # a repeat
+    execution, starts = tx.execute(_LATEST, (job.job, key)).fetchone() or (None, _NO_STARTS)
     times = msgspec.json.decode(starts, type=list[float])
     held = _find(tx, owner, execution)
     verb = Verb.NEW
@@ -74,13 +76,14 @@ def collapse(
         )
     if verb is Verb.NEW:
         times = [*recent(rule, times, tx.now), tx.now] if rule.kind == "throttle" else []
-        _put(tx, owner, job, key, rule, new.id, new.id, times)
+        _put(tx, owner, job, key, rule, new.id, times)
         return verb, None
     holder = UUID(bytes=execution)
     if verb is Verb.MOVED:
         assert held is not None
         _move(tx, new, job, rule, held)
-        _put(tx, owner, job, key, rule, holder, new.id, times)
+        _put(tx, owner, job, key, rule, holder, times)
+        tx.execute(_MERGE, (owner, new.id.bytes, execution, tx.now))
     return verb, holder
 
 
@@ -133,9 +136,8 @@ def _put(
     key: str,
     rule: CollapseRule,
     execution: UUID,
-    request: UUID,
     starts: list[Any],
 ) -> None:
     until = tx.now + rule.seconds_kept
     text = msgspec.json.encode(starts).decode()
-    tx.execute(_PUT, (job.job, key, owner, until, execution.bytes, request.bytes, text))
+    tx.execute(_PUT, (job.job, key, owner, until, execution.bytes, text))

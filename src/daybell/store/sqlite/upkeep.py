@@ -220,6 +220,10 @@ DELETE FROM collapsed WHERE (job, key) IN (
             WHERE e.tenant = c.tenant AND e.id = c.execution AND e.state <= 5)
      LIMIT ?)
 """
+_OLD_MERGED: Final = """
+DELETE FROM merged WHERE (tenant, request) IN (
+    SELECT tenant, request FROM merged WHERE at < ? LIMIT ?)
+"""
 # A waiting execution knows its buckets by their numbers.
 _UNUSED_BUCKETS: Final = """
 DELETE FROM bucket WHERE n IN (
@@ -314,6 +318,7 @@ def remove(
         old(_OLD_MINUTES, tx.now - MINUTE_KEPT_SECONDS),
         old(_OLD_KEYS, tx.now - KEY_KEPT_SECONDS),
         old(_UNUSED_COLLAPSED, tx.now),
+        old(_OLD_MERGED, tx.now - REPEAT_SECONDS_KEPT),
         old(_UNUSED_BUCKETS, tx.now - BUCKET_SECONDS_KEPT),
         old(_OLD_TRACES, before),
         remove_entries(tx, tx.now - AUDIT_KEPT_SECONDS),

@@ -30,7 +30,7 @@ COLLAPSE: Final = """
                        place)
              ORDER BY u.job, key, u.place) u,
            LATERAL daybell.collapse($1, u.job, u.version, u.law, u.key, u.id, u.args, u.at, u.delay,
-                                    u.expires, u.is_forced, $12, $13) c
+                                    u.expires, u.is_forced, $12) c
     """
 # One probe for each of the two indexes.
 FIND: Final = """
@@ -114,7 +114,6 @@ async def fill_cache(pg: StoreContext, fills: Sequence[CacheFill]) -> None:
                 nothing,
                 nothing,
                 [False] * len(some),
-                False,
                 [],
             )
 

@@ -360,12 +360,20 @@ CREATE TABLE daybell.collapsed (
   tenant      int NOT NULL,
   job         int NOT NULL,
   execution   uuid,
-  request     uuid,  -- the latest one that changed it
   key         text COLLATE "C" NOT NULL,
   starts      float8[] NOT NULL DEFAULT '{}',  -- of a throttle: when the latest were created
   PRIMARY KEY (job, key)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 CREATE INDEX collapsed_over ON daybell.collapsed (keep_until);
+-- Debounced requests that gave an execution their arguments: a request that is repeated changes nothing.
+CREATE TABLE daybell.merged (
+  at         float8 NOT NULL,
+  tenant     int NOT NULL,
+  request    uuid NOT NULL,
+  execution  uuid NOT NULL,
+  PRIMARY KEY (request, tenant)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+CREATE INDEX merged_at ON daybell.merged (at);
 
 
 -- Queue: what has ended.
@@ -1502,7 +1510,7 @@ END $$;
 -- this transaction is about to create: they are not in `live` yet.
 CREATE FUNCTION daybell.collapse(for_tenant int, for_job int, for_version int, rule json, for_key text,
     for_request uuid, args text, at float8, delay float8, expires float8, is_forced boolean,
-    is_repeated boolean, batch uuid[], OUT verb text, OUT holder uuid)
+    batch uuid[], OUT verb text, OUT holder uuid)
   LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   now float8 := daybell.now();
@@ -1520,11 +1528,19 @@ BEGIN
   VALUES (for_tenant, for_job, for_key, now + kept)
   ON CONFLICT (job, key) DO UPDATE SET keep_until =
     CASE WHEN c.keep_until < excluded.keep_until - 3600 THEN excluded.keep_until ELSE c.keep_until END
-  RETURNING c.execution, c.request, c.starts INTO latest;
+  RETURNING c.execution, c.starts INTO latest;
   IF NOT EXISTS (SELECT FROM daybell.job j WHERE j.key = for_job AND j.version = for_version
                     AND j.deleted_at IS NULL) THEN
     verb := 'outdated';
     RETURN;
+  END IF;
+  IF rule ->> 'kind' = 'debounce' THEN
+    SELECT m.execution INTO holder FROM daybell.merged m
+     WHERE m.request = for_request AND m.tenant + 0 = for_tenant;
+    IF FOUND THEN
+      verb := 'held';
+      RETURN;
+    END IF;
   END IF;
   holder := latest.execution;
   SELECT v.* INTO held FROM daybell.live v
@@ -1558,10 +1574,6 @@ BEGIN
     ELSIF held.attempt = 1 AND is_waiting THEN
       due := greatest(now, coalesce(at, now + coalesce(delay, (rule ->> 'wait')::float8)));
       due := greatest(now, least(due, held.created_at + (rule ->> 'most')::float8));
-      IF is_repeated AND for_request <= latest.request THEN
-        verb := 'held';  -- requests after it count
-        RETURN;
-      END IF;
       -- A claim that is about to take it is waited for. A new row: a claim that does not see these
       -- arguments does not see it either.
       DELETE FROM daybell.agenda a WHERE a.lane = held.lane AND a.priority = held.priority
@@ -1581,7 +1593,8 @@ BEGIN
          SET args = collapse.args, version = for_version, run_at = due, expires_at = due + expires,
              state = CASE WHEN state = 4 THEN 4 WHEN due > now THEN 2 ELSE 1 END
        WHERE v.tenant + 0 = for_tenant AND v.id = held.id;
-      UPDATE daybell.collapsed c SET request = for_request WHERE c.job = for_job AND c.key = for_key;
+      INSERT INTO daybell.merged (at, tenant, request, execution)
+      VALUES (now, for_tenant, for_request, latest.execution);
     END IF;
   ELSE
     verb := CASE WHEN conflict = 'return'
@@ -1594,7 +1607,7 @@ BEGIN
   END IF;
   IF verb = 'new' THEN
     UPDATE daybell.collapsed c
-       SET execution = for_request, request = for_request,
+       SET execution = for_request,
            starts = CASE WHEN rule ->> 'kind' = 'throttle' THEN latest.starts || now ELSE '{}' END
      WHERE c.job = for_job AND c.key = for_key;
   END IF;
@@ -1696,7 +1709,7 @@ BEGIN
     SELECT c.* INTO met
       FROM daybell.collapse(spec.tenant, spec.job, spec.version, spec.collapse,
              daybell.collapse_key(spec.collapse, args[1], asked.unique_key), ids[1], args[1], asked.at,
-             asked.delay, spec.expires, coalesce(asked.refresh, false), false, '{}') c;
+             asked.delay, spec.expires, coalesce(asked.refresh, false), '{}') c;
     IF met.verb IN ('held', 'moved') THEN
       RETURN QUERY SELECT met.holder, false;
       RETURN;

@@ -296,11 +296,19 @@ CREATE TABLE collapsed (
     tenant     INTEGER NOT NULL,
     keep_until REAL NOT NULL,
     execution  BLOB NOT NULL,
-    request    BLOB NOT NULL,  -- the latest one that changed it
     starts     TEXT NOT NULL,  -- JSON, of a throttle: when the latest were created
     PRIMARY KEY (job, key)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX collapsed_over ON collapsed (keep_until);
+-- Debounced requests that gave an execution their arguments: a request that is repeated changes nothing.
+CREATE TABLE merged (
+    tenant    INTEGER NOT NULL,
+    request   BLOB NOT NULL,
+    execution BLOB NOT NULL,
+    at        REAL NOT NULL,
+    PRIMARY KEY (tenant, request)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX merged_at ON merged (at);
 
 CREATE TABLE gate (
     n        INTEGER PRIMARY KEY,
