@@ -45,6 +45,25 @@ async def pages(store, where=EVERYTHING, *, limit, between=None):
             await between()
 
 
+async def test_messages_are_left_out_of_lists_and_counts_if_the_filter_says_so(store):
+    for job in ("events:chat", "alert:late", "events", "eventsx", "resize"):
+        await defined(store, job)
+    died = await dead(store, job="events:chat")
+    sent = await enqueued(store, job="events:chat") + await enqueued(store, job="alert:late")
+    plain = [*await enqueued(store, job="events"), *await enqueued(store, job="eventsx")]
+    plain += await enqueued(store, job="resize")
+    hiding = ExecutionFilter(hides_messages=True)
+
+    assert await listed(store, hiding) == [*plain[::-1], *died]
+    assert await listed(store) == [*plain[::-1], *sent[::-1], *died]
+    for more in ({}, {"states": frozenset({State.QUEUED, State.DEAD})}, {"since": 1.0}):
+        where = ExecutionFilter(hides_messages=True, **more)
+        counts = await store.catalog.count_executions(TENANT, where)
+        assert counts == {State.QUEUED: 3, State.DEAD: 1}
+    everything = await store.catalog.count_executions(TENANT, EVERYTHING)
+    assert everything == {State.QUEUED: 5, State.DEAD: 1}
+
+
 async def one_in_each_state(store, clock):
     """Executions in all nine states, by state."""
     await set_gates(store, TENANT, {"closed": 0})

@@ -105,8 +105,8 @@ def _check_names(nodes: Iterable[GraphNode], tasks: Mapping[str, JobDefinition])
     those that are missing.
     """
     for place, node in enumerate(nodes):
-        text = tasks[node.runs].signature if node.runs in tasks and node.kind == "task" else ""
-        if not text or not node.args:
+        text = tasks[node.runs].signature if node.kind == "task" else ""
+        if not text:
             continue
         called = replace(payload.read_signature(text), required=())
         try:
@@ -347,15 +347,16 @@ def _keep(client: ClientContext, job: str, params: Takes | None) -> None:
     client.known_params[job] = asyncio.get_running_loop().time(), params
 
 
-async def check_call(client: ClientContext, definition: JobDefinition) -> JobDefinition:
-    """Refuse a job if a call by its schedules, or a trigger without arguments, must fail."""
-    called = await add_signature(client, definition)
-    if _params_in(called) is not None:
-        _check_calls_of(called)
+async def check_own_calls(client: ClientContext, definition: JobDefinition) -> JobDefinition:
+    """Refuse a job as `check_call` does, if it runs a task of another name too."""
+    check_call(await add_signature(client, definition))
     return definition
 
 
-def _check_calls_of(definition: JobDefinition) -> None:
+def check_call(definition: JobDefinition) -> None:
+    """Refuse a job if a call by its schedules, or a trigger without arguments, must fail."""
+    if _params_in(definition) is None:
+        return
     args = definition.called_args
     runs_by_time = has_times(definition.schedules) or bool(definition.dependencies)
     calls = [args] if runs_by_time or args != "{}" else []

@@ -15,8 +15,8 @@ from daybell.client.executions import UNFINISHED_STATES, cancel_where, count_can
 from daybell.client.job_checks import (
     add_signature,
     check_args,
-    check_call,
     check_definitions,
+    check_own_calls,
     check_undeclared,
     describe_missing_job,
     find_job,
@@ -82,7 +82,7 @@ async def define(
     """
     check_options(options, JOB_OPTIONS, "define()")
     now = None if options.get("schedule") is None else (await client.store.health()).now
-    definition = await check_call(client, read_definition(name, now=now, **options))
+    definition = await check_own_calls(client, read_definition(name, now=now, **options))
     (job,) = await define_jobs(
         client, [definition], author=author, expect=expect, promote=promote, id=id
     )
@@ -275,7 +275,7 @@ async def change_job(
     request.faults = found + [one for one in request.faults if one.field not in merged]
     same = {"kind": old.kind, "settings": old.settings}
     more = await _read_by_store(client, request) if request.choice else same
-    definition = await check_call(client, request.definition(**more))
+    definition = await check_own_calls(client, request.definition(**more))
     await check_dependencies(client.store, client.tenant, definition)
     runs_once = is_one_time(definition.schedules)
     if runs_once or (old.once and not definition.runs_by_itself):
@@ -358,7 +358,7 @@ async def definition_of(
             await check_dependencies(client.store, client.tenant, job, is_dry=is_dry)
         except UsageError as error:
             request.faults.append(error)
-    return await check_call(client, request.definition(**more))
+    return await check_own_calls(client, request.definition(**more))
 
 
 async def resolve(client: ClientContext, request: JobRequest) -> JobRequest:

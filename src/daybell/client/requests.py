@@ -239,7 +239,9 @@ def read_filter(
         longer_than=longer_than,
         shorter_than=shorter_than,
     )
+    is_named = (job, queue, worker, workers, parent, job_prefix or None) != (None,) * 6
     return ExecutionFilter(
+        hides_messages=not is_named,
         states=None if status is None else read_status(status),
         job=job,
         queue=queue,

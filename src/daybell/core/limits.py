@@ -176,6 +176,12 @@ _NAME_RULE: Final = (
 )
 
 
+# Jobs that send messages: the deliveries of a subscription, and those of an alert rule.
+DELIVERY_PREFIX: Final = "events:"
+ALERT_PREFIX: Final = "alert:"
+MESSAGE_PREFIXES: Final = (DELIVERY_PREFIX, ALERT_PREFIX)
+
+
 def check_name(value: object, *, what: str) -> str:
     """Return `value` if it is a valid name of a job, queue, tenant or worker; `what` is for errors.
 

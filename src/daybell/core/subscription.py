@@ -20,7 +20,7 @@ from daybell.core.alerts.rules import is_message_job
 from daybell.core.execution import Failure, NewExecution
 from daybell.core.job import NewJob, RecordKind
 from daybell.core.kinds.webhook import cloud_event, webhook_settings
-from daybell.core.limits import DESCRIPTION_CHARS_MAX, check_name
+from daybell.core.limits import DELIVERY_PREFIX, DESCRIPTION_CHARS_MAX, check_name
 from daybell.core.options import DEFAULT_QUEUE, JobDefinition, Keep, read_pattern, read_text
 from daybell.core.references import read_fields
 from daybell.core.retry import Retry
@@ -171,8 +171,6 @@ SUBSCRIPTIONS: Final = RecordKind[Subscription, StoredSubscription](
     field="subscription",
     most=SUBSCRIPTIONS_MAX,
 )
-
-DELIVERY_PREFIX: Final = "events:"
 
 
 def delivery_job(subscription: str) -> str:

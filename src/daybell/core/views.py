@@ -436,6 +436,8 @@ class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
     with_nodes: bool = False
     content: Content | None = None  # compared by `scan`
     order: SortOrder | None = None  # of a list; None: by id, newest first
+    # Leave out deliveries of subscriptions and messages of alerts, but for dead ones.
+    hides_messages: bool = False
 
     @property
     def sort_columns(self) -> frozenset[str]:

@@ -31,6 +31,15 @@ async def test_a_subscription_is_created_shown_listed_and_deleted(client, comman
     assert {f"subscription.{what}" for what in ("create", "test", "delete")} <= actions
 
 
+async def test_deliveries_are_listed_only_if_their_job_or_queue_is_named(command):
+    command("subscriptions", "create", "hooks", "https://example.org/a")
+    command("subscriptions", "test", "hooks")
+
+    assert "events:hooks" not in command("executions", "list").out
+    assert "events:hooks" in command("executions", "list", "--job", "events:hooks").out
+    assert "events:hooks" in command("executions", "list", "--queue", "default").out
+
+
 async def test_an_unsigned_subscription_has_a_note(command):
     made = command("subscriptions", "create", "b", "@secret:ADDRESS", "--type", "job.*")
     assert (made.code, "not signed" in made.err) == (0, True)

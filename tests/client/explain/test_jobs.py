@@ -5,7 +5,7 @@ import pytest
 from daybell.core.access import Scope
 from daybell.core.units import to_datetime, to_iso
 from daybell.errors import AccessDenied, ExecutionNotFound, JobNotFound
-from tests.builders import TENANT, a_worker
+from tests.builders import TENANT, a_worker, apply, death
 from tests.refusals import refuses
 
 DAY = 86400.0
@@ -80,6 +80,12 @@ async def limit(world):
     return "limited"
 
 
+async def dead(world):
+    _, hands = await world.start("extract")
+    await apply(world.store, hands, death(hands.one))
+    return "extract"
+
+
 async def deleted(world):
     await world.client.delete_job("extract")
     return "extract"
@@ -98,6 +104,7 @@ CAUSES = {
     "reboot": (reboot, "reboot", 1),
     "no_worker": (no_worker, "no_worker", 1),
     "limit": (limit, "limit", 1),
+    "dead": (dead, "dead", 3),
     "deleted": (deleted, "deleted", 0),
 }
 REMEDIES = [
@@ -137,6 +144,25 @@ async def test_a_remedy_removes_its_cause(cause, number, by, world):
     after = await world.client.why_job(job)
     is_run = remedy.label == f"run job {job} now" or cause in ("dependencies", "no_scheduler")
     assert after.code != code or (is_run and len(await world.states(job)) > before)
+
+
+async def test_a_dead_letter_comes_before_the_next_time_with_the_reason_of_its_death(world):
+    await dead(world)
+    (letter,) = (await world.client.executions(job="extract")).items
+    await world.client.update("extract", schedule="0 2 * * *")
+
+    found = await world.client.why_job("extract")
+
+    assert found.code == "scheduled"
+    assert f"execution {letter.execution_id} is dead" in found.detail
+    assert letter.error["message"] in found.detail
+    assert [one.label for one in found.actions] == [
+        "run it again",
+        "discard it",
+        "run job extract now",
+    ]
+    await world.perform(found.actions[1], by="request")
+    assert len((await world.client.why_job("extract")).actions) == 1
 
 
 async def test_a_closed_day_that_puts_the_next_time_off_is_named(world):

@@ -35,7 +35,17 @@ from tests.client.remote.losing import losing
 from tests.refusals import refuses
 
 # What only programs beside the store can say, or what the server decides itself.
-ONLY_ON_THE_STORE = {"client", "parent", "id", "repeat", "request", "told", "entry", "sweep"}
+ONLY_ON_THE_STORE = {
+    "client",
+    "parent",
+    "id",
+    "repeat",
+    "request",
+    "told",
+    "entry",
+    "sweep",
+    "is_bound",
+}
 
 
 def verbs(kind: type) -> dict[str, inspect.Signature]:

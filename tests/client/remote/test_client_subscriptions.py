@@ -91,3 +91,16 @@ async def test_changes_are_on_record(client):
 
     actions = [one.action for one in (await client.audit(target="hooks")).items]
     assert actions == [f"subscription.{what}" for what in ("delete", "test", "update", "create")]
+
+
+async def test_deliveries_are_listed_counted_and_cancelled_only_by_name(client):
+    await client.create_subscription({"name": "hooks", "url": "https://example.org/a"})
+    await client.test_subscription("hooks")
+
+    (delivery,) = (await client.executions(q="job:events:*")).items
+    assert (await client.executions(job="events:hooks")).items == (delivery,)
+    assert (await client.executions(status="pending")).items == ()
+    assert (await client.count()).total == 0
+    assert (await client.count(queue="default")).total == 1
+    assert await client.count_cancellable(status="pending") == 0
+    assert await client.count_cancellable(job="events:hooks") == 1

@@ -76,7 +76,8 @@ async def why_job(client: ClientContext, job: Id) -> JobReason:
         ScheduleReason(one, await _explain_schedule(client, one, status, now))
         for one in status.schedules
     ]
-    obstacle = _explain_job(status, author, reasons, schedules)
+    letter = await _explain_dead_letter(client, status)
+    obstacle = _explain_job(status, author, reasons, schedules, letter)
     tenant = client.tenant
     return JobReason(
         status=status,
@@ -94,6 +95,7 @@ def _explain_job(
     author: str | None,
     reasons: Sequence[Reason],
     schedules: Sequence[ScheduleReason],
+    letter: Reason | None,
 ) -> Obstacle:
     job = status.job
     if status.status == DELETED:
@@ -112,11 +114,35 @@ def _explain_job(
         )
     times = [one.obstacle for one in schedules if one.obstacle.next_at is not None]
     if times:
-        return min(times, key=lambda one: one.next_at or 0.0)
+        return _add_letter(min(times, key=lambda one: one.next_at or 0.0), letter)
     if schedules:
-        return schedules[0].obstacle
+        return _add_letter(schedules[0].obstacle, letter)
     detail = "it has no schedule, and runs when it is triggered"
-    return Obstacle(code="manual", detail=detail, actions=(remedies.trigger(job.name),))
+    manual = Obstacle(code="manual", detail=detail, actions=(remedies.trigger(job.name),))
+    return _add_letter(manual, letter)
+
+
+async def _explain_dead_letter(client: ClientContext, status: JobStatus) -> Reason | None:
+    """Explain the death of the job's last execution; None if it is no dead letter."""
+    last = status.last_execution
+    if last is None or last.state is not State.DEAD or last.is_discarded:
+        return None
+    return await executions.why(client, last.id)
+
+
+def _add_letter(obstacle: Obstacle, letter: Reason | None) -> Obstacle:
+    """Return an obstacle with the dead letter first: a retry repeats what failed, a trigger would
+    run the job beside it.
+    """
+    if letter is None:
+        return obstacle
+    detail = f"its last execution {letter.execution.id} is dead: {letter.detail}"
+    code = obstacle.code if obstacle.next_at is not None else str(State.DEAD)
+    return obstacle.replaced(
+        code=code,
+        detail=f"{detail}. Beside that, {obstacle.detail}",
+        actions=(*letter.actions, *obstacle.actions),
+    )
 
 
 async def _explain_unfinished(client: ClientContext, job: str) -> list[Reason]:

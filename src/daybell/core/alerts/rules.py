@@ -17,6 +17,7 @@ from daybell.core.job import RecordKind
 from daybell.core.kinds.settings import NotifySettings
 from daybell.core.kinds.webhook import webhook_settings
 from daybell.core.limits import (
+    ALERT_PREFIX,
     DESCRIPTION_CHARS_MAX,
     NAME_CHARS_MAX,
     RETRIES_MAX,
@@ -278,12 +279,11 @@ def _subjects(given: Mapping[str, Any], on: AlertCondition) -> dict[str, Any]:
 
 
 # A job whose name is too long for the prefix gets a part of a digest in place of the rest.
-MESSAGE_PREFIX: Final = "alert:"
 
 
 def message_job(rule: str, number: int = 0) -> str:
     """Return the name of a job that sends the messages of a rule: the first, or a further one."""
-    name = MESSAGE_PREFIX + rule.replace("/", ":") + (f":{number}" if number else "")
+    name = ALERT_PREFIX + rule.replace("/", ":") + (f":{number}" if number else "")
     if len(name) <= NAME_CHARS_MAX:
         return name
     return name[: NAME_CHARS_MAX - 17] + ":" + sha256(name.encode()).hexdigest()[:16]
@@ -291,7 +291,7 @@ def message_job(rule: str, number: int = 0) -> str:
 
 def is_message_job(name: str) -> bool:
     """Return True for a job that sends messages of alerts."""
-    return name.startswith(MESSAGE_PREFIX)
+    return name.startswith(ALERT_PREFIX)
 
 
 class StoredRule(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,6 +22,7 @@ from daybell.core.job import DECLARED_MAX, LOOKED_AT_MAX, JobActivity, cut_next
 from daybell.core.limits import (
     COUNT_ITEMS_MAX,
     LIST_VALUE_BYTES_MAX,
+    MESSAGE_PREFIXES,
     NEXT_SCHEDULES_MAX,
     SCAN_ITEMS_MAX,
 )
@@ -669,6 +670,11 @@ async def list_demands(pg: StoreContext, tenant: str, queues: Sequence[str]) -> 
 
 
 JOB: Final = "SELECT key FROM daybell.job WHERE tenant = $1 AND name = $2"
+# The character after the colon ends the range of names.
+MESSAGE_JOBS: Final = " UNION ALL ".join(
+    f"SELECT key FROM daybell.job WHERE tenant = $1 AND name >= '{one}' AND name < '{one[:-1]};'"
+    for one in MESSAGE_PREFIXES
+)
 
 
 async def _query(tx: Tx, tenant: str, where: ExecutionFilter) -> tuple[Query, str | None]:
@@ -679,6 +685,8 @@ async def _query(tx: Tx, tenant: str, where: ExecutionFilter) -> tuple[Query, st
         query.bind(sorted(where.ids))  # $2 of BY_IDS
     if where.job is not None:
         place = query.add("v.job = {}", await tx.fetchval(JOB, key, where.job))
+    if where.hides_messages and (hidden := await tx.fetch(MESSAGE_JOBS, key)):
+        query.add("(v.state = 7 OR v.job <> ALL({}::int[]))", [row["key"] for row in hidden])
     if where.queue is not None:
         lanes = await tx.pg.names.lanes_of_queue(tx, key, where.queue)
         query.add("v.lane = ANY({}::int[])", lanes)

@@ -16,6 +16,7 @@ from daybell.core.ids import LATE_SECONDS, first_id_at, first_id_since
 from daybell.core.job import DECLARED_MAX, LOOKED_AT_MAX, JobActivity, cut_next
 from daybell.core.limits import (
     COUNT_ITEMS_MAX,
+    MESSAGE_PREFIXES,
     NEXT_SCHEDULES_MAX,
     SCAN_ITEMS_MAX,
 )
@@ -359,11 +360,13 @@ def count_executions(tx: Transaction, tenant: str, where: ExecutionFilter) -> Co
     wanted = frozenset(State) if where.states is None else where.states
     if where.dead_letters:
         wanted &= {State.DEAD}
-    if msgspec.structs.replace(where, states=None) == ExecutionFilter():
-        counts = count_states(tx, tx.names.tenant(tx, tenant), wanted)
+    owner = tx.names.tenant(tx, tenant)
+    plain = msgspec.structs.replace(where, states=None, hides_messages=False)
+    if plain == ExecutionFilter() and not message_jobs(tx, owner, where):
+        counts = count_states(tx, owner, wanted)
     else:
         counts = count_matching(tx, tenant, where, wanted)
-        if counts.at_least and where.since is not None:
+        if counts.at_least and (where.since is not None or where.hides_messages):
             # One walk does not reach all: states apart, so that none hides others.
             apart = [_CLAIMABLE & wanted, *(frozenset({state}) for state in wanted - _CLAIMABLE)]
             parts = [
@@ -554,6 +557,8 @@ def matching(tx: Transaction, tenant: str, where: ExecutionFilter) -> Matching:
     owner = tx.names.tenant(tx, tenant)
     found = Matching(owner)
     match_job(tx, owner, found, where)
+    if messages := message_jobs(tx, owner, where):
+        found.add(f"(state = 7 OR job NOT IN ({', '.join(map(str, messages))}))")
     if where.queue is not None:
         found.add(_IN_QUEUE, owner, where.queue)
     if where.ids is not None:
@@ -571,6 +576,19 @@ def matching(tx: Transaction, tenant: str, where: ExecutionFilter) -> Matching:
         found.first = first_id_since(where.since)
     match_states(tx, found, where)
     return found
+
+
+_MESSAGE_JOBS: Final = " UNION ALL ".join(
+    f"SELECT n FROM job WHERE tenant = ?1 AND name >= '{one}' AND name < '{one[:-1]};'"
+    for one in MESSAGE_PREFIXES
+)
+
+
+def message_jobs(tx: Transaction, owner: int, where: ExecutionFilter) -> list[int]:
+    """Return the jobs of which a filter hides the executions."""
+    if not where.hides_messages:
+        return []
+    return [n for (n,) in tx.execute(_MESSAGE_JOBS, (owner,))]
 
 
 def match_job(tx: Transaction, owner: int, found: Matching, where: ExecutionFilter) -> None:
