@@ -123,6 +123,19 @@ async def test_what_a_job_says_about_loss_comes_from_the_executions_version(stor
     assert (lost.max_crashes, lost.retry) == (1, False)
 
 
+async def test_items_of_a_batch_have_enough_crashes_to_find_the_cause(store, clock):
+    batch = {"settings": '{"batch":{"size":100,"wait":1.0}}'}
+    await defined(store, max_crashes=1, **batch)
+    await defined(store, "patient", max_crashes=5, **batch)
+    await claimed(store)
+    await claimed(store, job="patient")
+    await clock.advance(61)
+
+    lost = (await store.queue.lost()).executions
+
+    assert sorted(one.max_crashes for one in lost) == [3, 5]
+
+
 async def test_a_retired_worker_is_dead_and_what_it_still_holds_is_found(store):
     hands = await claimed(store)
 

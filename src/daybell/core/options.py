@@ -200,6 +200,9 @@ class PlainOptions(msgspec.Struct, frozen=True, kw_only=True):
 OF_NO_LIMIT: Final[Mapping[str, Any]] = {"concurrency": (), "rate": (), "on_full": "wait"}
 
 
+BATCH_CRASHES_MIN: Final = 3
+
+
 class JobDefinition(PlainOptions, frozen=True, kw_only=True):
     """What a job is. Two equal definitions are the same version."""
 
@@ -292,6 +295,18 @@ class JobDefinition(PlainOptions, frozen=True, kw_only=True):
         )
 
     @property
+    def crashes_allowed(self) -> int:
+        """The number of lost workers after which an execution is dead.
+
+        An item of a batch has three: the first loss is that of the batch, and at the second one all
+        its items run beside each other. Only then suspects run one at a time.
+        """
+        if self.max_crashes >= BATCH_CRASHES_MIN or '"batch"' not in self.settings:
+            return self.max_crashes
+        is_batch = self.kind == "task" and "batch" in msgspec.json.decode(self.settings)
+        return BATCH_CRASHES_MIN if is_batch else self.max_crashes
+
+    @property
     def runs_by_itself(self) -> bool:
         """True if a schedule or a dependency triggers it."""
         return bool(self.schedules or self.dependencies)
@@ -319,6 +334,8 @@ class JobDefinition(PlainOptions, frozen=True, kw_only=True):
         fields = msgspec.structs.asdict(self) | {"retry": retry}
         if self.lane_needs != self.kind:
             fields["needs"] = self.lane_needs  # for statements that read definitions in SQL
+        if self.crashes_allowed != self.max_crashes:
+            fields["crashes"] = self.crashes_allowed  # for readers that leave the settings out
         for name in ("concurrency", "rate", "on_full"):
             if fields[name] == OF_NO_LIMIT[name]:
                 del fields[name]

@@ -575,6 +575,7 @@ class Worker:
         self._handlers = handlers
         self._queues = Queues.parse(options.queues)
         self.is_draining = asyncio.Event()
+        self.has_registered = asyncio.Event()  # for the first time
         self._restart: asyncio.Task[None] | None = None
         self._draining: dict[asyncio.Task[None], Incarnation] = {}  # with a lost lease
         self._is_stopping = False
@@ -636,6 +637,7 @@ class Worker:
 
     async def _listen(self) -> None:
         """Watch the event loop, and listen for notifications; polling works without them."""
+        self.has_registered.set()
         if self._loop_watch is None:
             self._loop_watch = LoopWatch(
                 clock=self._clock, claimed_of=self._find_claimed, on_stuck=self._on_stuck

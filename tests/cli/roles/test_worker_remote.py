@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import signal
+import socket
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -101,6 +102,21 @@ def site(tmp_path):
     with Running("server", "--port", "0", folder=tmp_path, DAYBELL_SECRETS_KEY=key) as server:
         found = re.findall(r"https?://[\w.:]+", server.wait_for("listening")[0])
         yield Site(tmp_path, found[0])
+
+
+def test_a_worker_whose_server_is_away_says_what_it_runs_once_it_does(tmp_path):
+    assert daybell("migrate", folder=tmp_path).code == 0
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    site = Site(tmp_path, f"http://127.0.0.1:{port}")
+
+    with site.worker("--name", "early") as running:
+        running.wait_for("cannot register yet")
+        assert " runs " not in running.said
+
+        with Running("server", "--port", str(port), folder=tmp_path):
+            running.wait_for("worker early .* runs ")
 
 
 @contextmanager

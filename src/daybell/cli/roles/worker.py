@@ -273,7 +273,8 @@ async def _work(
                 await _try_compare_with_store(app, options, prune=prune)
             if app.url.startswith("postgres"):
                 await _warn_of_pooler(store)
-        _say_started(worker, app, options)
+            started = asyncio.create_task(_say_started(worker, app, options))
+            stack.callback(started.cancel)
         worn_out = wait_until_worn(worker, app.handlers.is_worn)
         await wait_for_first(stop.wait(), worker.is_draining.wait(), worn_out)
         if not stop.is_requested and not worker.is_draining.is_set():
@@ -298,7 +299,8 @@ async def _make_upkeep(
     return make_upkeep(served, settings, clock=clock, events=app.events)
 
 
-def _say_started(worker: Worker, app: App, options: WorkerOptions) -> None:
+async def _say_started(worker: Worker, app: App, options: WorkerOptions) -> None:
+    await worker.has_registered.wait()  # the server or the database may be away
     logger.info(
         "worker %s (%s) runs %s of %s%s in %s, %d at a time; kinds: %s",
         options.name,

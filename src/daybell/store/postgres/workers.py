@@ -338,7 +338,7 @@ async def _lost_from(tx: Tx, rows: Sequence[Row]) -> list[Lost]:
             Lost(
                 worker=row["worker"],
                 claimed=claimed,
-                max_crashes=definition.max_crashes,
+                max_crashes=definition.crashes_allowed,
                 retry=definition.on_lost == "retry",
                 ran=_ran(row),
                 is_sole=row["sole"] == claimed.id,

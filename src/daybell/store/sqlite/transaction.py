@@ -202,6 +202,7 @@ class Definition(msgspec.Struct, frozen=True, gc=False):
     max_crashes: int
     on_lost: str
     needs: str | None = None  # set only where it is not the kind
+    crashes: int | None = None  # set only where it is not `max_crashes`
     expires: Seconds | None = None
     overlap: Overlap | None = None
     schedules: tuple[str, ...] = ()
@@ -360,7 +361,7 @@ class Names:
                 queue=definition.queue,
                 priority=definition.priority,
                 expires=definition.expires,
-                max_crashes=definition.max_crashes,
+                max_crashes=definition.crashes or definition.max_crashes,
                 retries_lost=definition.on_lost != "dead",
                 overlap=rule_of(definition.overlap, is_scheduled=has_times(definition.schedules)),
                 overlap_of_ticks=rule_of(
