@@ -540,3 +540,18 @@ async def test_commands_name_the_tenant(world):
     (remedy,) = (await other.why(made.id)).actions
 
     assert remedy.command == "daybell queues resume default --tenant acme"
+
+
+async def test_an_execution_that_made_room_names_the_limit_and_its_rule(world):
+    rule = {"concurrency": {"name": "bank", "limit": 1}, "on_full": "cancel_oldest"}
+    await world.client.define("pay", **rule)
+    first = await world.client.enqueue("pay")
+    await world.take()
+    await world.client.enqueue("pay")
+    await world.take()
+    await world.stop_cancelled()
+
+    found = await world.client.why(first.id)
+
+    assert found.code == "cancelled"
+    assert "limit bank (on_full=cancel_oldest)" in found.detail

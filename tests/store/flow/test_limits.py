@@ -234,6 +234,28 @@ async def test_a_full_limit_may_cancel_the_oldest(store, clock):
     assert ids(await claim(store)) == [third]
 
 
+async def test_the_oldest_of_jobs_without_the_rule_is_never_cancelled(store):
+    await limited(store, "patient", concurrency=at_most(2, name="shared"))
+    hasty = {"concurrency": at_most(2, name="shared"), "on_full": "cancel_oldest"}
+    await limited(store, "hasty", **hasty)
+    (patient,) = await enqueued(store, 1, job="patient")
+    hands = await claim(store)
+    (older,) = await enqueued(store, 1, job="hasty")
+    taken = await claim(store)
+    (waits,) = await enqueued(store, 1, job="patient")
+    await claim(store)
+
+    (newer,) = await enqueued(store, 1, job="hasty")
+    await claim(store)
+
+    renewals = [
+        await store.queue.renew(TENANT, worker=one.worker, lease=60, leases=[one.lease])
+        for one in (hands, taken)
+    ]
+    assert [one.cancel for one in renewals] == [(), ((older, 1),)]
+    assert await states(store, [patient, waits, newer]) == [RUNNING, WAITING, WAITING]
+
+
 async def test_a_full_limit_may_keep_only_the_newest_that_waits(store):
     await limited(store, concurrency=at_most(1), on_full="keep_newest")
     (first,) = await enqueued(store, 1)

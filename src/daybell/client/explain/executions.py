@@ -84,7 +84,21 @@ async def explain_skip(client: ClientContext, execution: Execution) -> str:
         return await _explain_overlap(client, execution)
     if execution.reason == UPSTREAM_FAILED:
         return await _explain_failed_dependency(client, execution)
+    if execution.state is State.CANCELLED:
+        return await _explain_replacement(client, execution)
     return ""
+
+
+async def _explain_replacement(client: ClientContext, cancelled: Execution) -> str:
+    """Describe the rule that may have cancelled an execution; the store does not record it."""
+    definition = await load_definition(client, cancelled)
+    if definition is None or definition.on_full != "cancel_oldest":
+        return ""
+    names = listed(rule.name for rule in definition.rules)
+    return (
+        "; if no person cancelled it, a newer execution took its place at limit"
+        f" {names} (on_full=cancel_oldest)"
+    )
 
 
 async def _explain_overlap(client: ClientContext, skipped: Execution) -> str:

@@ -430,16 +430,19 @@ KEEP: Final = """
              u(key, log, wake_at, quiet_at)
      WHERE b.key = u.key
     """
-# One that is to be cancelled already is not cancelled for another.
+# One that is to be cancelled already is not cancelled for another, nor one of a job without this rule.
 OLDEST: Final = """
     SELECT x.id FROM (
       SELECT h.id, 0 AS place, h.since
         FROM daybell.holder h JOIN daybell.live v ON v.id = h.id AND v.tenant = h.tenant
+             JOIN daybell.job_version d ON d.job = v.job AND d.version = v.version
        WHERE h.bucket = $1 AND v.attempt = h.attempt AND v.cancel_requested_at IS NULL
+         AND d.definition::json ->> 'on_full' = 'cancel_oldest'
       UNION ALL
       SELECT w.id, 1, w.run_at
         FROM daybell.waiter w JOIN daybell.live v ON v.id = w.id AND v.tenant = w.tenant
-       WHERE w.bucket = $1 AND v.attempt = w.attempt AND v.state = 4 AND w.id < $2) x
+       WHERE w.bucket = $1 AND v.attempt = w.attempt AND v.state = 4 AND w.id < $2
+         AND w.on_full = 'cancel_oldest') x
      ORDER BY x.place, x.since, x.id LIMIT 1
     """
 BEFORE: Final = """

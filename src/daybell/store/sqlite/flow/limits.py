@@ -281,15 +281,19 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _LINKS_OF: Final = f"SELECT {LINKS} FROM execution WHERE n = ?"
 # One that is to be cancelled already is not cancelled for another.
+# A job that does not have this rule loses no execution to one that has.
 _OLDEST: Final = """
 SELECT id FROM (
   SELECT h.id, 0 AS place, h.since AS since
     FROM holder h JOIN execution e ON e.tenant = h.tenant AND e.id = h.id
+         JOIN job_version v ON v.n = e.version
    WHERE h.bucket = ?1 AND e.attempt = h.attempt AND e.state <= 5 AND e.cancel_requested_at IS NULL
+     AND v.definition ->> 'on_full' = 'cancel_oldest'
   UNION ALL
   SELECT w.id, 1, w.run_at
     FROM waiter w JOIN execution e ON e.tenant = w.tenant AND e.id = w.id
-   WHERE w.bucket = ?1 AND e.attempt = w.attempt AND e.state = 4 AND w.id < ?2)
+   WHERE w.bucket = ?1 AND e.attempt = w.attempt AND e.state = 4 AND w.id < ?2
+     AND w.on_full = 'cancel_oldest')
  ORDER BY place, since, id LIMIT 1
 """
 _BEFORE: Final = """
