@@ -6,8 +6,11 @@ from daybell import App, Client, every
 from daybell.cli.apps import check_missing_jobs
 from daybell.cli.doctor.report import check_store
 from daybell.client.job_checks import Uses, find_uses
-from daybell.errors import JobNotFound
+from daybell.core.ids import mint
+from daybell.core.job import NewJob
+from daybell.errors import InvalidArguments, InvalidWorkflow, JobNotFound
 from daybell.settings import Settings
+from tests.refusals import refuses
 
 NODES = {"nodes": [{"name": "first", "job": "small"}, {"name": "then", "command": "true"}]}
 
@@ -95,3 +98,82 @@ async def test_it_is_among_what_the_doctor_looks_at(tmp_path):
     found = {one.name: one.is_ok for one in await check_store(Settings(database_url=url))}
 
     assert found["missing jobs"] is False
+
+
+@pytest.fixture
+async def signed():
+    """A client whose store knows the signature of a task, and jobs that run it."""
+    app = App("memory://")
+
+    @app.task
+    async def greet(name: str, *, loud: bool = False) -> None: ...
+
+    @app.task
+    async def open_to_all(**anything: int) -> None: ...
+
+    async with app:
+        client = await app.open()
+        await client.create("hello", task="greet")
+        await client.define("unsigned")
+        yield client
+
+
+CALLS = {
+    "enqueue": lambda client, job, args: client.enqueue(job, args),
+    "enqueue_many": lambda client, job, args: client.enqueue_many(job, [args]),
+    "trigger": lambda client, job, args: client.trigger(job, args),
+    "schedule": lambda client, job, args: client.schedule(job, every("1h"), args=args),
+    "create": lambda client, job, args: client.create("new", task=job, args=args),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("job", ["greet", "hello"])
+@pytest.mark.parametrize(
+    ("args", "field", "words"),
+    [
+        ({"nam": "Ada"}, "nam", "did you mean 'name'?"),
+        ({"name": "Ada", "x": 1}, "x", "it takes name, loud"),
+        ({"loud": True}, "name", "must be given name"),
+    ],
+)
+async def test_a_call_with_wrong_arguments_is_refused_at_every_door(
+    signed, call, job, args, field, words
+):
+    with pytest.raises(InvalidArguments) as refused:
+        await CALLS[call](signed, job, args)
+
+    assert refused.value.field is not None
+    assert refused.value.field.split(".")[-2:] == ["args", field]
+    assert words in str(refused.value)
+
+
+async def test_arguments_that_fit_are_accepted_and_those_of_unknown_signatures(signed):
+    for job in ("greet", "hello"):
+        assert (await signed.trigger(job, {"name": "Ada", "loud": True})).created
+    assert (await signed.trigger("open_to_all", {"anything": 1})).created
+    assert (await signed.trigger("unsigned", {"anything": 1})).created
+
+
+async def test_a_node_may_leave_arguments_to_other_nodes_and_has_no_unknown_ones(signed):
+    nodes = [{"name": "first", "task": "open_to_all"}, {"name": "then", "task": "greet"}]
+    await signed.create("flow", workflow={"nodes": nodes, "edges": [["first", "then"]]})
+
+    nodes[1]["args"] = {"nam": "Ada"}
+    with refuses(InvalidWorkflow, field="workflow.nodes[1].args.nam"):
+        await signed.create("other", workflow={"nodes": nodes})
+
+
+async def test_a_signature_that_has_changed_counts_at_the_next_call(signed):
+    app = App("memory://")
+
+    @app.task
+    async def greet(nam: str) -> None: ...
+
+    with refuses(InvalidArguments, field="args.nam"):
+        await signed.trigger("greet", {"nam": "Ada"})
+    await signed.store.catalog.define_jobs(
+        signed.tenant, [NewJob(id=mint(), definition=greet.described)]
+    )
+
+    assert (await signed.trigger("greet", {"nam": "Ada"})).created

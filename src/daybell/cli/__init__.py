@@ -207,11 +207,25 @@ def _name_of(command: CommandInfo) -> str | None:
     return command.name or getattr(command.callback, "__name__", None)
 
 
+# The words of the library that reads numbers, and ours.
+_CLEARER: Final = {
+    "Input should be a valid integer": "it must be a whole number",
+    ", unable to parse string as an integer": "",
+    "Input should be a valid number": "it must be a number",
+    ", unable to parse string as a number": "",
+    "Input should be greater than or equal to": "it must be at least",
+    "Input should be less than or equal to": "it must be at most",
+    "Input should be": "it must be",
+}
+
+
 def _complain_of(misuse: typer.BadParameter) -> None:
     """Print in one line the part of the input that is not understood, and the help to read."""
     said = misuse.format_message().removeprefix("Invalid value: ").rstrip(".")
     if said.startswith(MISPLACED):
         said = f"{MISPLACED} here; it goes before the command: daybell --api-url URL COMMAND"
+    for written, better in _CLEARER.items():
+        said = said.replace(written, better)
     then = " See" if said.endswith("?") else "; see"
     where = _typed_path() if misuse.ctx is None else misuse.ctx.command_path
     print_stderr(f"error: {said[0].lower()}{said[1:]}{then} {where} --help")

@@ -15,7 +15,7 @@ from msgspec import UNSET
 from daybell.client import wire
 from daybell.client.context import ClientContext
 from daybell.client.executions import now_for
-from daybell.client.requests import Id, Time, read_bound, read_id
+from daybell.client.requests import Id, Time, check_range, read_bound, read_id
 from daybell.client.sealing import check_value
 from daybell.core import checks
 from daybell.core.access import (
@@ -313,13 +313,10 @@ async def audit(
 ) -> Page[AuditEntry]:
     """Return entries of the audit log, newest first. An action is all of it, or only its noun."""
     now = await now_for(client.store, since, until)
-    where = AuditFilter(
-        actor=actor,
-        action=action,
-        target=target,
-        since=None if since is None else read_bound(since, "since", now=now),
-        until=None if until is None else read_bound(until, "until", now=now),
-    )
+    begin = None if since is None else read_bound(since, "since", now=now)
+    end = None if until is None else read_bound(until, "until", now=now)
+    check_range(begin, end)
+    where = AuditFilter(actor=actor, action=action, target=target, since=begin, until=end)
     return await client.store.admin.list_audit(client.tenant, where, limit=limit, cursor=cursor)
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from daybell.client.context import ClientContext
 from daybell.client.executions import derive_id, submit_many
-from daybell.client.requests import Time, read_bound
+from daybell.client.requests import Time, check_range, read_bound
 from daybell.client.schedules import schedules
 from daybell.core.access import NewAuditEntry
 from daybell.core.execution import NewExecution
@@ -247,10 +247,7 @@ async def _occurrences(
 
 
 def _check_range(since: Instant, until: Instant, now: Instant) -> None:
-    if since >= until:
-        raise UsageError(
-            f"since {to_iso(since)} is not before until {to_iso(until)}", field="until"
-        )
+    check_range(since, until)
     if since >= now:
         raise UsageError(
             f"since {to_iso(since)} is in the future: what is still to come, the schedules fire",

@@ -412,7 +412,7 @@ def _check_text(params: Takes, job: str, args: str) -> None:
         return
     names = payload.argument_names(args)
     if not params.fits(names):
-        params.check(names, what=f"task {shown(job)}")
+        params.check(names, what=f"job {shown(job)}")
 
 
 def _check_all(job: str, params: Takes, executions: Sequence[NewExecution]) -> None:

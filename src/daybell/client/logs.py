@@ -16,6 +16,7 @@ from daybell.client.requests import (
     Status,
     Time,
     check_options,
+    check_range,
     read_bound,
     read_id,
     read_searched,
@@ -116,6 +117,7 @@ async def _read_search(
     now = await now_for(client.store, since, until)
     begin = None if since is None else read_bound(since, "since", now=now)
     end = None if until is None else read_bound(until, "until", now=now)
+    check_range(begin, end)
     wanted = LinePattern(
         text=text or "",
         level="debug" if level is None else read_word(level, tuple(LEVELS), "level"),

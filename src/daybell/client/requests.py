@@ -220,12 +220,14 @@ def read_filter(
     **bounds: Time | None,
 ) -> ExecutionFilter:
     """Return the filter of the executions asked for. Lengths of time count from `now`."""
-    check_options(bounds, frozenset(BOUNDS), "a filter")
+    check_options(bounds, Filters.__optional_keys__, "a filter")
     at = {
         name: None if value is None else read_bound(value, name, now=now)
         for name, value in bounds.items()
     }
     since, until, ended_since, ended_until = (at.get(name) for name in BOUNDS)
+    check_range(since, until)
+    check_range(ended_since, ended_until, prefix="ended_")
     content = Content(
         args=read_searched_args(args or {}),
         unique_key=None if unique_key is None else check_key(unique_key, what="unique_key"),
@@ -435,7 +437,19 @@ def read_id(value: Id, what: str = "id") -> UUID:
     try:
         return value if isinstance(value, UUID) else UUID(value)
     except (ValueError, AttributeError, TypeError):
-        raise UsageError(f"{what} {shown(value)} is not an id; it is a UUID", field=what) from None
+        raise UsageError(
+            f"{shown(value)} is not an id, which is a UUID; lists show the ids that there are",
+            field=what,
+        ) from None
+
+
+def check_range(since: Instant | None, until: Instant | None, *, prefix: str = "") -> None:
+    """Refuse a range of times that is empty: no list could have anything in it."""
+    if since is not None and until is not None and since >= until:
+        raise UsageError(
+            f"{prefix}since {to_iso(since)} is not before {prefix}until {to_iso(until)}",
+            field=f"{prefix}until",
+        )
 
 
 def read_time(value: Time, what: str) -> Instant:

@@ -268,6 +268,8 @@ def _decode_slowly(text: str, what: str, error: Exception) -> Any:
     reason = str(error)
     if reason == "Input data was truncated":
         reason = f"it ends too early, after byte {len(text.encode(errors='replace'))}"
+    elif reason.startswith("JSON is malformed"):
+        reason += """; text is in double quotes, as in {"name": "Ada"}"""
     raise PayloadError(f"{what} is not JSON that can be read: {reason}", field=what) from None
 
 

@@ -4,9 +4,11 @@ import logging
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from daybell.api.guard import Guard
 from daybell.client import context, mint
+from daybell.client.requests import read_definition
 from daybell.core.execution import NewExecution, NewLogPart, State, line_text
 from daybell.core.lifecycle import after_failure, after_success
 from daybell.core.retry import Retry
@@ -412,3 +414,33 @@ async def test_a_client_that_leaves_in_the_middle_of_its_body_is_no_error(path, 
         await here.guard(scope, receive, send)
 
     assert [one.getMessage() for one in caplog.records if one.levelno >= logging.INFO] == []
+
+
+SIGNATURE = '{"properties": {"width": {"type": "integer"}}, "required": ["width"],' + (
+    ' "additionalProperties": false}'
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("/jobs/thumb/trigger", {"args": {"widht": 3}}, "args.widht"),
+        ("/jobs/thumb/trigger", {}, "args.width"),
+        ("/executions", [{"job": "thumb", "args": {"widht": 3}}], "[0].args.widht"),
+        (
+            "/executions",
+            [{"job": "thumb", "args": {"width": 3}}, {"job": "thumb"}],
+            "[1].args.width",
+        ),
+    ],
+)
+async def test_arguments_that_a_task_does_not_have_are_refused(http, client, path, body, field):
+    definition = read_definition("thumb")
+    await client.define_jobs([replace(definition, signature=SIGNATURE)])
+
+    answer = await http.post(path, json=body)
+
+    assert answer.status_code == 422
+    said = answer.json()
+    assert (said["code"], said["errors"][0]["field"]) == ("invalid-arguments", field)
+    assert (await client.executions()).items == ()

@@ -4,10 +4,13 @@ import asyncio
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from daybell import Client
 from daybell.cli.actions.definitions import is_private_store
 from daybell.cli.connection import current_actor
+from daybell.client.requests import read_definition
+from daybell.core import payload
 from tests.builders import a_worker
 from tests.cli.in_process import typing
 from tests.cli.job_files import a_world
@@ -343,3 +346,33 @@ def test_templates_are_kept_shown_and_removed(world):
     assert world.typed("templates", "delete", "dump").code == 2
     assert world.typed("templates", "delete", "dump", "--yes").out == "template dump is deleted\n"
     assert world.typed("templates", "show", "dump").code == 1
+
+
+async def test_a_trigger_with_wrong_arguments_names_the_nearest_one(client, command):
+    signature = payload.encode(payload.describe(lambda name: None), what="signature")
+    await client.define_jobs([replace(read_definition("hello"), signature=signature)])
+
+    wrong = command("jobs", "trigger", "hello", "--args", '{"nam": "Ada"}')
+
+    assert wrong.code == 2
+    assert "no argument 'nam'; did you mean 'name'?" in wrong.err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("jobs", "trigger", "greet", "--args", "name=Ada"), "text is in double quotes"),
+        (("executions", "list", "--limit", "0"), "it must be at least 1"),
+        (("jobs", "rollback", "greet", "one"), "it must be a whole number"),
+        (("limits", "set", "greet", "--limit", "-5"), "a whole number from 1"),
+        (("jobs", "create", "x", "--rate", "5/fortnight", "--command", "ls"), "'fortnight'"),
+        (("executions", "show", "123"), "UUID"),
+        (("workers", "drain", "nosuch"), "UUID"),
+        (("executions", "list", "--since", "1h", "--until", "2h"), "is not before until"),
+    ],
+)
+async def test_a_mistake_is_answered_with_the_way_out(client, command, words, says):
+    wrong = command(*words)
+
+    assert wrong.code == 2
+    assert says in wrong.err

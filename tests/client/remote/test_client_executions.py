@@ -163,3 +163,17 @@ async def test_few_runs_are_asked_for_over_http_just_to_name_them(store, remote,
 
     assert [client for client, _ in asked].count(store) == 5
     assert [client for client, _ in asked].count(remote) == 3
+
+
+@pytest.mark.parametrize(
+    ("ask", "field"),
+    [
+        (lambda client: client.executions(since="1h", until="2h"), "until"),
+        (lambda client: client.executions(ended_since="1h", ended_until="2h"), "ended_until"),
+        (lambda client: client.count(since="1h", until="2h"), "until"),
+        (lambda client: client.audit(since="1h", until="2h"), "until"),
+    ],
+)
+async def test_an_empty_range_of_times_is_refused(client, ask, field):
+    with refuses(UsageError, field=field):
+        await ask(client)

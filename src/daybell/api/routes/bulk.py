@@ -39,7 +39,7 @@ from daybell.core.limits import (
     REQUEST_BYTES_MAX,
 )
 from daybell.core.views import Page, Total
-from daybell.errors import PayloadError, PayloadTooLarge, UsageError
+from daybell.errors import InvalidArguments, PayloadError, PayloadTooLarge, UsageError
 
 WHOLE_BYTES: Final = 256 * 1024  # of a body that is read without a pause
 PART_BYTES: Final = 64 * 1024  # likewise, of a larger one
@@ -242,7 +242,12 @@ async def _enqueue(caller: Caller, parts: Sequence[Part], this: IdempotentReques
     if wrong:
         raise Invalid(wrong)
     caller.check_args(new.args for new in news)
-    made = await _submit(caller, news, this)
+    try:
+        made = await _submit(caller, news, this)
+    except InvalidArguments as error:
+        if len(news) > 1 or error.field is None:
+            raise
+        raise InvalidArguments(str(error), field=f"[0].{error.field}") from None
     created = sum(one.created for one in made)
     items = [wire.EnqueuedItem(execution_id=one.id, created=one.created) for one in made]
     said = wire.EnqueuedMany(count=len(made), created=created, items=items)

@@ -72,7 +72,7 @@ async def set_limit(
     changes: dict[str, Any] = {}
     if limit is not None:
         if limit != "none" and not (limit.isdecimal() and len(limit) < 10):
-            raise UsageError(f"--limit {shown(limit)} must be a whole number, or none")
+            raise UsageError(f"--limit {shown(limit)} must be a whole number from 1, or none")
         changes["limit"] = None if limit == "none" else int(limit)
     if rate:
         changes["rate"] = None if list(rate) == ["none"] else list(rate)

@@ -378,6 +378,12 @@ def _describe_loss(execution: Execution, definition: JobDefinition | None) -> st
     return f"it becomes a dead letter, as it has lost {execution.crashes + 1} workers then"
 
 
+def describe_death(execution: Execution) -> str:
+    """Describe the end of a dead execution: why it was given up, and its last error."""
+    error = "" if execution.error is None else f": {_first_line(execution.error)}"
+    return f"is dead ({execution.reason or 'failed'}){error}"
+
+
 def _explain_end(execution: Execution) -> Reason:
     because = f" ({execution.reason})" if execution.reason else ""
     if execution.state is State.DEAD and execution.error is not None:

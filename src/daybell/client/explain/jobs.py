@@ -11,7 +11,7 @@ import msgspec
 from daybell.client.context import ClientContext
 from daybell.client.executions import executions as list_executions
 from daybell.client.explain import executions, remedies
-from daybell.client.explain.executions import Reason
+from daybell.client.explain.executions import Reason, describe_death
 from daybell.client.explain.queues import Obstacle
 from daybell.client.explain.remedies import Remedy, in_tenant
 from daybell.client.requests import Id
@@ -136,13 +136,13 @@ def _add_letter(obstacle: Obstacle, letter: Reason | None) -> Obstacle:
     """
     if letter is None:
         return obstacle
-    detail = f"its last execution {letter.execution.id} is dead: {letter.detail}"
-    code = obstacle.code if obstacle.next_at is not None else str(State.DEAD)
-    return obstacle.replaced(
-        code=code,
-        detail=f"{detail}. Beside that, {obstacle.detail}",
-        actions=(*letter.actions, *obstacle.actions),
-    )
+    detail = f"its last execution {letter.execution.id} {describe_death(letter.execution)}"
+    actions = (*letter.actions, *obstacle.actions)
+    if obstacle.next_at is None:
+        return Obstacle(
+            code=str(State.DEAD), detail=f"{detail}; retry or discard it", actions=actions
+        )
+    return obstacle.replaced(detail=f"{obstacle.detail}; {detail}", actions=actions)
 
 
 async def _explain_unfinished(client: ClientContext, job: str) -> list[Reason]:

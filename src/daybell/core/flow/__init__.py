@@ -201,8 +201,12 @@ def parse_rate(value: object, what: str = "rate") -> tuple[int, Seconds]:
     unit = _UNITS.get(match[2].removesuffix("s") if len(match[2]) > 2 else "", match[2])
     try:
         seconds = parse_duration(unit if unit[0].isdigit() else f"1{unit}", what=what)
-    except DaybellError as error:
-        raise UsageError(f"{what} {shown(value)}: {error}", field=what) from None
+    except DaybellError:
+        raise UsageError(
+            f"{what} {shown(value)}: {shown(match[2])} is no time; write s, m, h or d, or a length"
+            " such as 10m",
+            field=what,
+        ) from None
     if not 1 <= count <= RATE_MAX:
         raise UsageError(f"{what} {shown(value)}: from 1 to {RATE_MAX:,} are possible", field=what)
     if seconds < 0.1:

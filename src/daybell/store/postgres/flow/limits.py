@@ -430,7 +430,7 @@ KEEP: Final = """
              u(key, log, wake_at, quiet_at)
      WHERE b.key = u.key
     """
-# One that is to be cancelled already is not cancelled for another, nor one of a job without this rule.
+# One that is to be cancelled already is not cancelled for another. A job without this rule is safe.
 OLDEST: Final = """
     SELECT x.id FROM (
       SELECT h.id, 0 AS place, h.since
