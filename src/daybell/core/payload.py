@@ -512,25 +512,20 @@ class Signature(msgspec.Struct, frozen=True):
 
     def fits(self, names: Collection[str]) -> bool:
         """Return True if a call may give these arguments, and no others."""
-        known = self.properties
-        is_known = self.additionalProperties or all(name in known for name in names)
+        is_known = self.additionalProperties or all(name in self.properties for name in names)
         return is_known and all(name in names for name in self.required)
 
     def check(self, names: Collection[str], *, what: str) -> None:
-        """Raise InvalidArguments for an unknown or a missing argument; `what` names the task."""
-        known = [*self.properties]
+        """Raise InvalidArguments for an unknown or a missing argument; `what` names the job."""
+        takes = f"it takes {', '.join(self.properties) or 'no arguments'}"
         for name in () if self.additionalProperties else names:
             if name not in self.properties:
-                hint = suggested(
-                    name, known, otherwise=f"it takes {', '.join(known) or 'no arguments'}"
-                )
+                hint = suggested(name, self.properties, otherwise=takes)
                 raise InvalidArguments(f"{what} has no argument {shown(name)}; {hint}", field=name)
         missing = [name for name in self.required if name not in names]
         if missing:
-            raise InvalidArguments(
-                f"{what} must be given {', '.join(missing)}; it takes {', '.join(known)}",
-                field=missing[0],
-            )
+            told = f"{what} must be given {', '.join(missing)}; {takes}"
+            raise InvalidArguments(told, field=missing[0])
 
 
 @lru_cache(maxsize=4096)

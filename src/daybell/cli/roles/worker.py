@@ -273,8 +273,7 @@ async def _work(
                 await _try_compare_with_store(app, options, prune=prune)
             if app.url.startswith("postgres"):
                 await _warn_of_pooler(store)
-            started = asyncio.create_task(_say_started(worker, app, options))
-            stack.callback(started.cancel)
+            stack.callback(asyncio.create_task(_say_started(worker, app, options)).cancel)
         worn_out = wait_until_worn(worker, app.handlers.is_worn)
         await wait_for_first(stop.wait(), worker.is_draining.wait(), worn_out)
         if not stop.is_requested and not worker.is_draining.is_set():
