@@ -288,7 +288,7 @@ SELECT id FROM (
     FROM holder h JOIN execution e ON e.tenant = h.tenant AND e.id = h.id
          JOIN job_version v ON v.n = e.version
    WHERE h.bucket = ?1 AND e.attempt = h.attempt AND e.state <= 5 AND e.cancel_requested_at IS NULL
-     AND v.definition ->> 'on_full' = 'cancel_oldest'
+     AND json_extract(v.definition, '$.on_full') = 'cancel_oldest'
   UNION ALL
   SELECT w.id, 1, w.run_at
     FROM waiter w JOIN execution e ON e.tenant = w.tenant AND e.id = w.id
