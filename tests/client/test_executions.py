@@ -51,7 +51,7 @@ async def test_executions_are_found_by_status_and_more(client, store):
     assert await ids(queue="images") == [queued]
     await client.define("other")
     assert await ids(job="other") == []
-    assert await ids(since="2000-01-01T00:00:00Z", until=0) == []
+    assert await ids(until=0) == []
     assert len(await ids(limit=2)) == 2
     assert (await client.count(status="pending")).executions == {
         State.SCHEDULED: 1,

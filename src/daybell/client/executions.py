@@ -29,6 +29,7 @@ from daybell.client.requests import (
     Id,
     Time,
     check_options,
+    check_range,
     copies,
     expand_query,
     pin_query,
@@ -442,7 +443,11 @@ async def where(client: ClientContext, **filters: Unpack[Filters]) -> ExecutionF
         given["worker"] = next(iter(known)) if len(known) == 1 else None
         given["workers"] = known if len(known) > 1 else None
     now = await now_for(client.store, *(given.get(name) for name in BOUNDS))
-    return read_filter(now=now, **given)
+    asked = read_filter(now=now, **given)
+    check_range(asked.since, asked.until)
+    if asked.content is not None:
+        check_range(asked.content.ended_since, asked.content.ended_until, prefix="ended_")
+    return asked
 
 
 async def _jobs_of_user(client: ClientContext, user: str) -> frozenset[str]:

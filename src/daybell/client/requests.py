@@ -226,8 +226,6 @@ def read_filter(
         for name, value in bounds.items()
     }
     since, until, ended_since, ended_until = (at.get(name) for name in BOUNDS)
-    check_range(since, until)
-    check_range(ended_since, ended_until, prefix="ended_")
     content = Content(
         args=read_searched_args(args or {}),
         unique_key=None if unique_key is None else check_key(unique_key, what="unique_key"),

@@ -113,6 +113,7 @@ def test_a_worker_whose_server_is_away_says_what_it_runs_once_it_does(tmp_path):
 
     with site.worker("--name", "early") as running:
         running.wait_for("cannot register yet")
+        running.wait_for("renew: .* trying again")
         assert " runs " not in running.said
 
         with Running("server", "--port", str(port), folder=tmp_path):

@@ -82,7 +82,8 @@ async def limit(world):
 
 async def dead(world):
     _, hands = await world.start("extract")
-    await apply(world.store, hands, death(hands.one))
+    error = """{"type": "ValueError", "message": "no such mailbox"}"""
+    await apply(world.store, hands, death(hands.one, error=error))
     return "extract"
 
 
@@ -155,7 +156,7 @@ async def test_a_dead_letter_comes_before_the_next_time_with_the_reason_of_its_d
 
     assert found.code == "scheduled"
     assert f"execution {letter.execution_id} is dead" in found.detail
-    assert letter.error["message"] in found.detail
+    assert "is dead (retries_used_up): ValueError: no such mailbox" in found.detail
     assert [one.label for one in found.actions] == [
         "run it again",
         "discard it",

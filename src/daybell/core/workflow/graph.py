@@ -277,7 +277,7 @@ def _hint(name: object, params: Params) -> str:
 
 
 def _list_params(params: Params) -> str:
-    return ", ".join(map(str, params)) or "no parameters"
+    return ", ".join(map(str, params)) or "none"
 
 
 FIELDS: Final = tuple(WORKFLOW)
