@@ -102,7 +102,8 @@ def _fail(group: list[Waiting], error: BaseException) -> None:
 
 # The parameters of each workflow, or the signature of a task, with the time of the answer.
 # None: the job takes any arguments, or its signature is not known.
-ParamsCache = dict[str, tuple[Seconds, Params | payload.Signature | None]]
+Takes = Params | payload.Signature
+ParamsCache = dict[str, tuple[Seconds, Takes | None]]
 
 
 KNOWN_JOBS_MAX: Final = 10_000
@@ -149,7 +150,7 @@ class ClientContext:
         self.known_job_ids = JobIds()  # shared by the clients of one store
         self.last_overviews: OrderedDict[str, Any] = OrderedDict()  # the same, by tenant
         self.known_params: ParamsCache = {}
-        self.asked_params: dict[str, asyncio.Task[Params | None]] = {}  # by job
+        self.asked_params: dict[str, asyncio.Task[Takes | None]] = {}  # by job
         # Called before a caller waits for an execution: without a worker, it may run it.
         self.on_wait: Callable[[UUID], Awaitable[None]] | None = None
         self._sealer: Sealer | None = None

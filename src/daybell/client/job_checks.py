@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from daybell.client.context import ClientContext
+from daybell.client.context import ClientContext, Takes
 from daybell.client.requests import Id
 from daybell.client.when import check_dependencies
 from daybell.core import payload
@@ -29,7 +29,6 @@ from daybell.core.views import JobFilter, read_pages
 from daybell.core.when.event import sample_args
 from daybell.core.workflow.graph import (
     Graph,
-    Params,
     check_given,
     check_passed,
     decode_args,
@@ -234,7 +233,6 @@ WORKFLOW: Final = "workflow"
 KEPT_SECONDS: Final = 5.0  # definitions may be large; a cached one never causes a refusal
 OTHERS_KEPT_SECONDS: Final = 60.0  # of a job that is no workflow
 KEPT_MAX: Final = 10_000
-Takes = Params | payload.Signature  # the arguments that a job takes
 
 
 def note_params(client: ClientContext, jobs: Iterable[Job]) -> None:
@@ -293,7 +291,7 @@ async def params_of(client: ClientContext, job: str, *, is_fresh: bool = False) 
     return await asyncio.shield(client.asked_params[job])
 
 
-async def _ask(client: ClientContext, job: str) -> Params | None:
+async def _ask(client: ClientContext, job: str) -> Takes | None:
     try:
         definition = (await client.store.catalog.get_job(client.tenant, job)).definition
         definition = await add_signature(client, definition)
