@@ -5,10 +5,20 @@ import os
 import tempfile
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.inherited import drop_variables, restore_signals
 from tests.postgres import memory_folder
-from tests.stores import Servers
+from tests.stores import TEST_ALL, Servers
+
+pytest_plugins = ["tests.leftovers", "tests.watchdog"]
+
+# How long a draw takes depends on the machine, and its luck is not for every run: `make test-all`
+# draws anew each time, `make test` always the same.
+settings.register_profile(
+    "daybell", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=not TEST_ALL
+)
+settings.load_profile("daybell")
 
 
 def pytest_configure() -> None:

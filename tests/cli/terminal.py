@@ -118,6 +118,7 @@ class Typing:
     def __init__(self, *words: str, folder: Path, columns: int = 80, **variables: str) -> None:
         ours, theirs = pty.openpty()
         termios.tcsetwinsize(theirs, (24, columns))
+        self.modes = termios.tcgetattr(theirs)  # before the command can change them
         self.screen = os.fdopen(ours, "r+b", buffering=0)
         self.process = forks().start(
             words,

@@ -83,7 +83,7 @@ async def test_a_program_gets_one_object(store, tmp_path):
 async def test_it_is_quit_and_leaves_the_terminal_as_it_was(keys, code, store, tmp_path):
     command = Typing("top", "--interval", "100ms", folder=tmp_path)
     terminal = os.dup(command.screen.fileno())
-    before = termios.tcgetattr(terminal)
+    before = command.modes
     command.type("", after=SHOWN)
     during = termios.tcgetattr(terminal)
 
