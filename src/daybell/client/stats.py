@@ -22,6 +22,7 @@ from daybell.core.monitoring.stats import (
     StatTotal,
     Tally,
     check_metrics,
+    end_of_step,
     make_series,
     plan_query,
     total_of,
@@ -84,7 +85,7 @@ async def job_stats(client: ClientContext, job: Id, *, since: Time = JOB_SINCE) 
     start = read_bound(since, "since", now=now)
     if start >= now:
         raise UsageError("since lies in the future", field="since")
-    until = -(-now // HOUR) * HOUR
+    until = end_of_step(now, HOUR)
     length = -(-min(now - start, HOURS_KEPT_SECONDS) // HOUR) * HOUR
     query = StatQuery(job=found.name, since=until - length, until=until, step=HOUR)
     before = StatQuery(job=found.name, since=query.since - length, until=query.since, step=HOUR)

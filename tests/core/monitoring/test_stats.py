@@ -183,6 +183,14 @@ def test_the_points_of_a_series_begin_at_whole_steps():
     assert query.until >= NOW + 17
 
 
+def test_a_step_that_has_just_begun_counts():
+    query = plan_query(now=NOW, since=NOW - HOUR)
+    past = plan_query(now=NOW, since=NOW - 2 * HOUR, until=NOW - HOUR)
+
+    assert query.until == NOW + query.step
+    assert past.until == NOW - HOUR
+
+
 @pytest.mark.parametrize(
     ("options", "field"),
     [
@@ -215,7 +223,7 @@ def test_an_unknown_metric_is_refused_with_those_there_are():
 
 
 def test_a_series_has_a_value_for_each_step_and_the_whole_time():
-    query = plan_query(now=NOW, since=NOW - 180, step=60)
+    query = plan_query(now=NOW, since=NOW - 120, step=60)
     first = int(query.since // 60)
     tallies = {first: Tally(), first + 1: Tally()}
     for tally, number in zip(tallies.values(), (2, 3), strict=True):

@@ -357,8 +357,9 @@ def plan_query(
             f"{span / size:,.0f} points; the limit is {POINTS_MAX:,}: a longer step has fewer",
             field="step",
         )
-    first = since // size * size
-    return StatQuery(job=job, queue=queue, since=first, until=_ceil(end, size), step=size)
+    # The step of now is under way: it counts also if it has just begun.
+    last = _ceil(end, size) if end < now else end_of_step(now, size)
+    return StatQuery(job=job, queue=queue, since=since // size * size, until=last, step=size)
 
 
 _STEPS: Final = (60, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400)
@@ -367,6 +368,11 @@ _POINTS: Final = 180
 
 def _ceil(instant: Instant, step: int) -> Instant:
     return -(-instant // step) * step
+
+
+def end_of_step(instant: Instant, step: int) -> Instant:
+    """Return the end of the step that an instant is in."""
+    return (instant // step + 1) * step
 
 
 def check_metrics(names: Iterable[str]) -> tuple[str, ...]:
