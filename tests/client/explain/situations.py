@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from daybell.api import ApiOptions, create_api
 from daybell.client import Client, wire
 from daybell.core.execution import State
@@ -27,6 +29,13 @@ from tests.stores import Place
 
 KINDS = ("task", "command", "http", "workflow")
 TENANT = "default"
+
+# A remedy is a command and a request. Each is performed on one store: stores differ in situations.
+ONE_WAY_PER_STORE = pytest.mark.parametrize(
+    ("place", "by"),
+    [("sqlite", "command"), pytest.param("postgres", "request", marks=pytest.mark.postgres)],
+    indirect=["place"],
+)
 
 
 class World:
