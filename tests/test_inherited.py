@@ -30,7 +30,7 @@ def test_a_run_in_the_background_of_another_shell_and_of_make_passes():
     ended = subprocess.run(
         ["zsh", "-c", f"trap '' INT HUP QUIT; {tests}; exit $?"],
         executable="/bin/sh",
-        cwd=ROOT, env=os.environ | given, capture_output=True, text=True, timeout=110,
+        cwd=ROOT, env=os.environ | given, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
 
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -79,7 +79,7 @@ async def test_a_first_try_that_was_overtaken_creates_nothing_and_is_answered_al
     first, second = servers_of_it
     begun, may_go_on = freeze(stores[0])
     trying = asyncio.create_task(first.post(path, json=body, headers=KEY))
-    await asyncio.wait_for(begun.wait(), 60)
+    await asyncio.wait_for(begun.wait(), 300)
 
     again = await second.post(path, json=body, headers=KEY)
     assert len(await run_all(stores[2])) == 1
@@ -111,7 +111,7 @@ async def test_a_first_try_is_not_refused_for_what_its_repeat_has_created(
     first, second = servers_of_it
     begun, may_go_on = freeze(stores[0])
     trying = asyncio.create_task(first.post(path, json=body, headers=KEY))
-    await asyncio.wait_for(begun.wait(), 60)
+    await asyncio.wait_for(begun.wait(), 300)
 
     again = await second.post(path, json=body, headers=KEY)
     may_go_on.set()

@@ -50,7 +50,7 @@ async def pair(servers, tmp_path) -> AsyncIterator[tuple[Client, InTurns]]:
             (line,) = await asyncio.to_thread(one.wait_for, "listening: ")
             (address,) = re.findall(r"http://[\d.:]+", line)
             bearer = {"Authorization": f"Bearer {token}"}
-            opened = httpx.AsyncClient(base_url=address, headers=bearer, timeout=30)
+            opened = httpx.AsyncClient(base_url=address, headers=bearer, timeout=300)
             clients.append(await stack.enter_async_context(opened))
         yield client, InTurns(clients)
 

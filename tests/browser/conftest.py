@@ -14,7 +14,7 @@ from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright
 
 from hatch_build import Build, find_node
 from tests.browser.chromium import ROOT, find_chromium
-from tests.cli.terminal import Running
+from tests.cli.terminal import SECONDS, Running
 
 APP = Path(__file__).parent / "app.py"
 MODULE = "module"
@@ -52,7 +52,7 @@ class Site:
     def call(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         """Use the API as another client does."""
         sent = None if method == "GET" else {} if body is None else body
-        answer = httpx.request(method, f"{self.url}/api/v1{path}", timeout=60, json=sent)
+        answer = httpx.request(method, f"{self.url}/api/v1{path}", timeout=SECONDS, json=sent)
         assert answer.is_success, answer.text
         return answer.json()
 
@@ -79,9 +79,11 @@ def guarded(site: Site) -> Iterator[Site]:
 @pytest_asyncio.fixture(scope=MODULE, loop_scope=MODULE)
 async def browser() -> AsyncIterator[Browser]:
     program, variables = find_chromium()
-    # The Node.js of Playwright needs a library that a bare Debian does not have.
-    os.environ["PLAYWRIGHT_NODEJS_PATH"] = find_node(ROOT)[0]
-    async with async_playwright() as playwright:
+    with pytest.MonkeyPatch.context() as patch:
+        # The Node.js of Playwright needs a library that a bare Debian does not have.
+        patch.setenv("PLAYWRIGHT_NODEJS_PATH", find_node(ROOT)[0])
+        playwright = await async_playwright().start()
+    try:
         browser = await playwright.chromium.launch(
             executable_path=program,
             args=["--no-sandbox", "--disable-dev-shm-usage"],
@@ -89,6 +91,8 @@ async def browser() -> AsyncIterator[Browser]:
         )
         yield browser
         await browser.close()
+    finally:
+        await playwright.stop()
 
 
 @pytest_asyncio.fixture(loop_scope=MODULE)
@@ -98,7 +102,7 @@ async def page(browser: Browser, site: Site) -> AsyncIterator[Page]:
         base_url=site.url, locale="en-US", viewport={"width": 1360, "height": 900},
         reduced_motion="reduce",
     )  # fmt: skip
-    context.set_default_timeout(60_000)
+    context.set_default_timeout(SECONDS * 1000)
     page = await context.new_page()
     errors: list[str] = []
 

@@ -53,10 +53,10 @@ async def _live(url: str) -> dict[str, str]:
         keys = {role: (await client.create_key(role, role=role)).token for role in KEY_ROLES}
     app = an_app(url)
     async with app, app.worker():
-        await (await app.tasks["greet"].enqueue("Ada")).result(timeout=30)
+        await (await app.tasks["greet"].enqueue("Ada")).result(timeout=300)
         for one in [await app.tasks["fail"].enqueue() for _ in range(4)]:
             with pytest.raises(ExecutionFailed):
-                await one.result(timeout=30)
+                await one.result(timeout=300)
     async with Client(url) as client:
         await client.enqueue("greet", {"name": "Grace"}, delay="1h", unique_key="grace")
     return keys

@@ -23,7 +23,7 @@ from tests.cli.forks import Forks, is_readable
 
 T = TypeVar("T")
 
-SECONDS = 90  # before a test gives up waiting
+SECONDS = 300  # before a test gives up waiting: the machine may be busy
 TYPING: list["Typing"] = []  # commands to hang up on when a test is over
 
 

@@ -376,7 +376,7 @@ def test_a_closed_pipe_is_no_news(tmp_path):
 
     done = subprocess.run(
         [sys.executable, "-m", "daybell", "doctor"],
-        cwd=tmp_path, env=environment(), stdout=write_end, stderr=subprocess.PIPE, timeout=60,
+        cwd=tmp_path, env=environment(), stdout=write_end, stderr=subprocess.PIPE, timeout=300,
     )  # fmt: skip
     os.close(write_end)
 
@@ -386,7 +386,7 @@ def test_a_closed_pipe_is_no_news(tmp_path):
 def shell(command, *, folder):
     done = subprocess.run(
         ["sh", "-c", command.replace("daybell", f"{sys.executable} -m daybell")],
-        cwd=folder, env=environment(), capture_output=True, text=True, timeout=60,
+        cwd=folder, env=environment(), capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     return done.returncode, done.stdout, done.stderr
 
@@ -444,7 +444,7 @@ def test_ctrl_c_ends_a_running_command_quietly(tmp_path):
 
     process.send_signal(signal.SIGINT)
 
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=300)
     assert (process.returncode, err) == (130, b"")
 
 
@@ -515,7 +515,7 @@ def clone(tmp_path):
 def make(*words, folder, **variables):
     done = subprocess.run(
         ["make", *words],
-        cwd=folder, env=environment(**variables), capture_output=True, text=True, timeout=60,
+        cwd=folder, env=environment(**variables), capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     return done.stdout + done.stderr
 

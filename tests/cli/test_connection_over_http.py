@@ -404,7 +404,7 @@ def test_the_guide_shows_what_works(world, tmp_path):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
 
     assert (done.stdout, done.stderr) == (

@@ -120,7 +120,7 @@ async def test_an_error_of_ours_leaves_nobody_waiting():
     await asyncio.sleep(0)
     may_go.set()
 
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         answers = await asyncio.gather(first, second, return_exceptions=True)
         is_broken = False
         assert (await coalescer.enqueue(an_execution())).created
@@ -156,7 +156,7 @@ async def test_a_sender_that_is_cancelled_leaves_nobody_waiting():
     assert coalescer._sender is not None
     coalescer._sender.cancel()
 
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         answers = await asyncio.gather(*waiting, return_exceptions=True)
     assert all(isinstance(answer, asyncio.CancelledError) for answer in answers)
 
@@ -170,7 +170,7 @@ async def test_an_error_of_ours_in_one_half_leaves_nobody_waiting_in_the_other()
     coalescer = Coalescer(cast("Store", SendingStore(send)), "default")
     waiting = [asyncio.ensure_future(coalescer.enqueue(an_execution())) for _ in range(4)]
 
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         answers = await asyncio.gather(*waiting, return_exceptions=True)
     assert [type(answer) for answer in answers] == [ZeroDivisionError] * 4
 

@@ -65,7 +65,7 @@ assert here[8:] != there[8:], (here, there)
 
 
 def test_a_fork_draws_for_itself():
-    subprocess.run([sys.executable, "-c", FORK], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", FORK], check=True, timeout=300)
 
 
 def test_many_are_read_as_each_would_be():

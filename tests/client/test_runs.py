@@ -360,7 +360,7 @@ async def test_jobs_are_asked_for_at_once_and_an_outage_is_waited_for_once(clien
         raise Unavailable("the store does not answer")
 
     monkeypatch.setattr(client.store.catalog, "get_job", down)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         await asyncio.gather(*(other.enqueue(name) for name in (*names, *names)))
 
     assert sorted(asked) == names

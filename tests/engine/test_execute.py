@@ -296,7 +296,7 @@ def test_a_handler_that_cannot_be_asked_does_not_hurt_the_worker(task, caplog):
         executor._handlers = type("Handlers", (), {"find": lambda self, job: Broken()})()  # type: ignore
 
         executor.start(a_claimed())
-        await asyncio.wait_for(executor.wait(), 60)
+        await asyncio.wait_for(executor.wait(), 300)
 
         [(_, move)] = ends
         assert (move.target, move.failures) == (State.RETRYING, 1)

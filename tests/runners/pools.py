@@ -77,12 +77,12 @@ class Started:
         self.task = asyncio.ensure_future(pool.run(order, self.running))
 
     async def result(self) -> Any:
-        text = await asyncio.wait_for(self.task, 60)
+        text = await asyncio.wait_for(self.task, 300)
         return None if text is None else payload.decode(text)
 
     async def failure(self):
         with pytest.raises(DescribedError) as raised:
-            await asyncio.wait_for(self.task, 60)
+            await asyncio.wait_for(self.task, 300)
         return Failure.from_exception(raised.value)
 
 

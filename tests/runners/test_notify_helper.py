@@ -68,7 +68,7 @@ sys.stderr.write(json.dumps(said))
 def tried(tries: dict[str, str], *, allow_private: bool = False) -> dict[str, str]:
     order = msgspec.json.encode([tries, allow_private]).decode()
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", SCRIPT, order], capture_output=True, timeout=60
+        [sys.executable, "-W", "ignore", "-c", SCRIPT, order], capture_output=True, timeout=300
     )
     return msgspec.json.decode(done.stderr)
 

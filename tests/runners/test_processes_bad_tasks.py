@@ -62,10 +62,10 @@ async def test_a_bad_task_ends_as_documented_and_hurts_nobody(
         async with app.worker():
             result = failure = None
             try:
-                result = await handle.result(timeout=60)
+                result = await handle.result(timeout=300)
             except ExecutionFailed as error:
                 failure = error.failure
-            numbers = [await one.result(timeout=60) for one in (*before, *after)]
+            numbers = [await one.result(timeout=300) for one in (*before, *after)]
             client = await app.open()
             parts = [part async for part in client.log_parts(handle.id)]
             log = [line.message for part in parts for line in part.lines]

@@ -7,7 +7,6 @@ import gc
 import subprocess
 import sys
 import threading
-import time
 import weakref
 
 import pytest
@@ -82,7 +81,7 @@ async def test_a_function_that_raises_cancelled_error_is_over():
     def fail():
         raise asyncio.CancelledError
 
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         with pytest.raises(asyncio.CancelledError):
             await Threads().run(fail)
 
@@ -112,7 +111,7 @@ async def test_as_many_threads_as_are_busy_at_once_but_no_more_than_the_limit():
     threads = Threads(limit=3)
     together = threading.Barrier(3)
 
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         await asyncio.gather(*(threads.run(together.wait) for _ in range(9)))
 
     assert threads._count == 3
@@ -125,7 +124,7 @@ async def test_cancelling_interrupts_what_runs_in_python():
 
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(asyncio.shield(running), 60)
+        await asyncio.wait_for(asyncio.shield(running), 300)
 
     assert isinstance(busy.raised, Interrupted)
 
@@ -140,7 +139,7 @@ async def test_with_patience_a_function_that_ends_by_itself_is_not_interrupted()
     assert not running.done()
     busy.may_end.set()
 
-    assert await asyncio.wait_for(running, 60) == "ended"
+    assert await asyncio.wait_for(running, 300) == "ended"
     assert busy.raised is None
 
 
@@ -156,24 +155,25 @@ async def test_a_function_is_interrupted_when_patience_has_ended(how):
     running = asyncio.ensure_future(Threads().run(busy, patience=ask))
     await until(busy.is_running.is_set, within=60)
     running.cancel()
-    await asyncio.wait_for(asked.wait(), 60)
+    await asyncio.wait_for(asked.wait(), 300)
     if how == "cancelled again":
         running.cancel()
     elif how == "it has ended early":
         patience = 0.0
 
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(asyncio.shield(running), 60)
+        await asyncio.wait_for(asyncio.shield(running), 300)
     await until(lambda: busy.raised is not None, within=60)
     assert isinstance(busy.raised, Interrupted)
 
 
 async def test_cancelling_waits_for_what_blocks_and_keeps_its_result():
-    is_running, may_end = threading.Event(), threading.Event()
+    is_running, may_end, has_ended = threading.Event(), threading.Event(), threading.Event()
 
     def block():
         is_running.set()
-        may_end.wait()
+        may_end.wait(300)
+        has_ended.set()
         try:
             return "ended"
         except Interrupted:
@@ -192,11 +192,12 @@ async def test_cancelling_waits_for_what_blocks_and_keeps_its_result():
 
 
 def test_what_blocks_although_it_was_stopped_does_not_keep_a_loop_from_being_closed():
-    is_running, may_end = threading.Event(), threading.Event()
+    is_running, may_end, has_ended = threading.Event(), threading.Event(), threading.Event()
 
     def block():
         is_running.set()
-        may_end.wait(60)
+        may_end.wait(300)
+        has_ended.set()
 
     async def stop_it():
         running = asyncio.ensure_future(Threads().run(block))
@@ -205,12 +206,10 @@ def test_what_blocks_although_it_was_stopped_does_not_keep_a_loop_from_being_clo
         await asyncio.sleep(0)
         assert not running.done()
 
-    began = time.monotonic()
     asyncio.run(stop_it())
-    took = time.monotonic() - began
-    may_end.set()
 
-    assert took < 50
+    assert not has_ended.is_set()
+    may_end.set()
 
 
 async def test_what_has_not_begun_ends_at_once_when_it_is_cancelled_and_never_runs():
@@ -221,7 +220,7 @@ async def test_what_has_not_begun_ends_at_once_when_it_is_cancelled_and_never_ru
     await asyncio.sleep(0)
 
     second.cancel()
-    await asyncio.wait([second], timeout=60)
+    await asyncio.wait([second], timeout=300)
     is_over, is_first_over = second.done(), first.done()
     busy.may_end.set()
 
@@ -269,7 +268,7 @@ async def test_an_interruption_never_hits_the_next_function():
         for _ in range(count % 5):
             pass
         running.cancel()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             (answer,) = await asyncio.gather(running, return_exceptions=True)
         outcomes.add(type(answer))
         assert await threads.run(lambda: "well") == "well"
@@ -316,7 +315,7 @@ def test_an_interruption_leaves_nothing_behind_that_stops_a_tracer():
     """A debugger or a measurement of coverage would hang, and all else run more slowly."""
     ended = subprocess.run(
         [sys.executable, "-c", INTERRUPTED_THEN_TRACED],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
 
     assert ended.stdout == "ended\n", ended.stderr

@@ -303,7 +303,7 @@ async def test_notices_are_in_the_log_and_bounded(place):
 async def test_a_cancelled_statement_ends_on_the_server_too(place):
     job = place.job("SELECT pg_sleep(600)")
     asleep = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query ~ 'pg_sleep.6'"
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         while await place.look(f"{asleep} AND pid <> pg_backend_pid()") == 0:
             pass
 
@@ -363,7 +363,7 @@ async def test_a_server_that_ends_in_the_middle_is_tried_again(place):
     job = place.job("SELECT pg_sleep(600)")
     asleep = "SELECT pid FROM pg_stat_activity WHERE query ~ 'pg_sleep.6' AND state = 'active'"
     pid = None
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         while pid is None:
             pid = await place.look(f"{asleep} AND pid <> pg_backend_pid()")
     await execute(place.url, f"SELECT pg_terminate_backend({pid})")

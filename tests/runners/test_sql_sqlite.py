@@ -226,7 +226,7 @@ async def test_a_helper_ends_with_its_worker_even_in_a_statement(place):
     helper.stdin.close()  # as when the worker is gone
 
     assert "interrupted" in await job.passing()
-    await asyncio.wait_for(helper.wait(), 60)
+    await asyncio.wait_for(helper.wait(), 300)
 
 
 async def test_a_file_that_others_write_to_is_waited_for(place, monkeypatch):

@@ -185,7 +185,7 @@ async def test_what_a_task_enqueues_in_a_transaction_is_its_child(app: App, url)
 
     async with app.worker():
         handle = await parent.enqueue()
-        child = await handle.result(timeout=30)
+        child = await handle.result(timeout=300)
 
     assert (await (await app.open()).execution(child)).parent_id == handle.id
 
@@ -200,7 +200,7 @@ async def test_a_unique_key_whose_holder_is_rolled_back_goes_to_who_waits_for_it
 
     waiting = asyncio.create_task(add.options(connection=second, unique_key="k").enqueue(2))
     elsewhere = asyncio.create_task(add.options(unique_key="k").enqueue(3))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         while await blocked(url) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     await transaction.rollback()
@@ -361,7 +361,7 @@ async def test_of_a_thousand_transactions_half_rolled_back_exactly_half_run(live
     await owner.execute("CREATE TABLE orders (number int PRIMARY KEY)")
     async with app.worker():
         await asyncio.gather(*(shop(range(start, 1000, 4)) for start in range(4)))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             while (await app.client().count()).executions.get(State.SUCCEEDED, 0) < 500:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
 

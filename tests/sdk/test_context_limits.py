@@ -23,8 +23,8 @@ async def test_a_task_pauses_its_limit_for_the_value_of_its_key(app: App):
 
     async with app.worker():
         first = await charge.enqueue("a")
-        assert await first.result(timeout=60) == "a"
-        assert await (await charge.enqueue("b")).result(timeout=60) == "b"
+        assert await first.result(timeout=300) == "a"
+        assert await (await charge.enqueue("b")).result(timeout=300) == "b"
         later = await charge.enqueue("a")
 
         assert await paused(app, "stripe") == ["a", "b"]

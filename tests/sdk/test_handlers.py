@@ -181,7 +181,7 @@ async def test_what_runs_a_kind_is_imported_in_a_thread():
     script = await asyncio.create_subprocess_exec(
         sys.executable, "-c", LOADING, stdout=asyncio.subprocess.PIPE
     )
-    said, _ = await asyncio.wait_for(script.communicate(), 60)
+    said, _ = await asyncio.wait_for(script.communicate(), 300)
 
     assert sorted(said.decode().splitlines()) == [
         "HttpHandler",

@@ -301,7 +301,7 @@ async def main():
     async with app, app.worker():
         handle = await fail.enqueue(7)
         try:
-            await handle.result(timeout=30)
+            await handle.result(timeout=300)
         except Exception as error:
             print(error.failure.type, error.failure.message)
             print((await handle.execution()).failures)
@@ -316,7 +316,7 @@ def run_script(folder, source, *words):
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=True,
     ).stdout
 

@@ -30,7 +30,7 @@ def test_an_editor_flags_what_is_wrong_and_nothing_else(tmp_path):
         [checker, "--outputjson", "--project", config, "--pythonpath", sys.executable],
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=300,
     )
 
     lines = CASES.read_text().splitlines()

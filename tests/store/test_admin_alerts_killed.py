@@ -26,7 +26,7 @@ class Leaders:
     async def end_at(self, number):
         """True if one was killed at this await; False if it came to its end before."""
         self._process.stdin.write(f"{number}\n".encode())
-        line = await asyncio.wait_for(self._process.stdout.readline(), 120)
+        line = await asyncio.wait_for(self._process.stdout.readline(), 300)
         return bool(int(line))
 
 

@@ -119,7 +119,7 @@ async def test_who_listens_is_woken_when_a_node_can_be_started(store):
 
     await end(store, hands)
 
-    await asyncio.wait_for(woken.wait(), 60)
+    await asyncio.wait_for(woken.wait(), 300)
     await stop()
 
 

@@ -326,7 +326,7 @@ async def test_the_end_wakes_who_waits_for_schedules(store, clock):
 
     await apply(store, hands, success(hands.one))
 
-    await asyncio.wait_for(woken.wait(), 60)
+    await asyncio.wait_for(woken.wait(), 300)
     await stop()
 
 

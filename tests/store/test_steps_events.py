@@ -348,10 +348,10 @@ async def test_workers_are_woken(store, clock):
         woken.clear()
         await clock.advance(10)
         await expire(store)
-        await asyncio.wait_for(woken.wait(), 60)
+        await asyncio.wait_for(woken.wait(), 300)
         woken.clear()
         await store.runs.publish(TENANT, an_event())
-        await asyncio.wait_for(woken.wait(), 60)
+        await asyncio.wait_for(woken.wait(), 300)
     finally:
         await stop()
 

@@ -38,7 +38,7 @@ async def test_an_event_and_its_execution_both_exist_or_neither(place, crowd):
     for number in range(0, 200, 2 if place.kind.startswith("postgres") else 1):
         ids.append(f"event-{number}")
         process.stdin.write(f"{number} event-{number}\n".encode())
-        was_killed = int(await asyncio.wait_for(process.stdout.readline(), 120))
+        was_killed = int(await asyncio.wait_for(process.stdout.readline(), 300))
         events, executions = await recorded(store)
         assert events == executions, number
         kept += ids[-1] in events

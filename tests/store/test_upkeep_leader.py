@@ -223,7 +223,7 @@ async def test_who_waits_for_schedules_is_woken(store, clock):
 
     await lead(store, ADA, since=clock.now())
 
-    await asyncio.wait_for(woken.wait(), 60)
+    await asyncio.wait_for(woken.wait(), 300)
     await stop()
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import time
 from uuid import UUID
 
 import asyncpg
@@ -123,10 +122,8 @@ async def test_a_frozen_worker_inside_a_transaction_while_others_are_reaped(clie
 
     frozen.signal(signal.SIGSTOP)
     killed.signal(signal.SIGKILL)
-    lost_at = time.monotonic()
-    try:
+    try:  # while the frozen one stands still
         await asyncio.to_thread(heir.wait_for, "sells 2, attempt 2")
-        waited = time.monotonic() - lost_at
     finally:
         frozen.signal(signal.SIGCONT)
     for id in (first, second):
@@ -134,7 +131,6 @@ async def test_a_frozen_worker_inside_a_transaction_while_others_are_reaped(clie
             lambda id=id: seen(client, id), lambda found: found.status is State.SUCCEEDED
         )
 
-    assert waited < 15 * LEASE_SECONDS  # not until the frozen one goes on
     assert await sales(url) == [(1, 2), (2, 2)]
 
 

@@ -28,7 +28,7 @@ def greet(name):
 async def main():
     async with app.worker():
         handle = await greet.enqueue("Ada")
-        print(await handle.result(timeout=60))
+        print(await handle.result(timeout=300))
 
 asyncio.run(main())
 """
@@ -59,7 +59,7 @@ def run(folder, program, *arguments, text=None):
         input=text,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
 
 

@@ -34,7 +34,7 @@ def test_the_first_task_works_as_written(tmp_path):
             env=environment() | {"PATH": f"{here}:/usr/bin:/bin"},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
         )
 
     assert done.returncode == 0, done.stderr
@@ -55,7 +55,7 @@ def test_the_first_job_without_code_works_as_written(tmp_path):
             env=environment() | {"PATH": f"{here}:/usr/bin:/bin"},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
         )
 
     assert done.returncode == 0, done.stderr
@@ -78,7 +78,7 @@ def test_the_api_answers_as_written(tmp_path):
             env=environment() | {"PATH": f"{tools}:{os.environ['PATH']}"},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
         )
 
     assert done.returncode == 0, done.stderr
@@ -123,7 +123,7 @@ def curl() -> None:
         elif not word.startswith("-"):
             url = word
     asked = urllib.request.Request(url, data=data, headers=headers, method=method)
-    with urllib.request.urlopen(asked, timeout=30) as answer:
+    with urllib.request.urlopen(asked, timeout=300) as answer:
         sys.stdout.write(answer.read().decode())
 
 

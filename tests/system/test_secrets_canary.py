@@ -238,7 +238,7 @@ async def test_a_canary_is_used_everywhere_and_seen_nowhere(kind, tmp_path, serv
             jobs = {**commands(), **requests(place), **sqls}
             if kind != "sqlite":  # which has run the rest; here it is about what the store keeps
                 jobs = {name: job for name, job in jobs.items() if not name.startswith("notify")}
-            async with httpx.AsyncClient(base_url=address, timeout=30) as http:
+            async with httpx.AsyncClient(base_url=address, timeout=300) as http:
                 for name, value in {"WORD": PLAIN, "ODD": ODD, "LONG": LONG}.items():
                     set_it = await http.put(f"/api/v1/secrets/{name}", json={"value": value})
                     assert set_it.is_success, set_it.text

@@ -64,7 +64,7 @@ async def guessing(opened, folder, variables):
             worker.wait_for("worker .* runs ")
             (line,) = server.wait_for("listening")
             address, *_ = re.findall(r"http://[\d.:]+", line)
-            async with httpx.AsyncClient(base_url=f"{address}/api/v1", timeout=30) as http:
+            async with httpx.AsyncClient(base_url=f"{address}/api/v1", timeout=300) as http:
                 for job in jobs_with_a_secret():
                     head = {"Authorization": f"Bearer {admin}"}
                     made = await http.post("/jobs", json=job, headers=head)

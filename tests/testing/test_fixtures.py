@@ -46,7 +46,7 @@ def run_suite(folder, conftest, *args, env=()):
         env=clean | dict(env),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
 
 
@@ -84,4 +84,4 @@ def test_a_suite_that_does_not_ask_gets_nothing(tmp_path):
 def test_a_bench_needs_no_pytest():
     code = "import sys, daybell.testing; assert 'pytest' not in sys.modules"
 
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)

@@ -224,7 +224,7 @@ def test_a_node_that_runs_another_job_is_listed_with_its_workflow(typed, url):
 
     async def make() -> None:
         async with app, app.worker():
-            await (await outer.enqueue()).result(timeout=30)
+            await (await outer.enqueue()).result(timeout=300)
 
     asyncio.run(make())
 

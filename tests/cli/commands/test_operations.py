@@ -187,7 +187,7 @@ def test_doctor_notices_a_store_that_cannot_be_written(name, mode, in_use, tmp_p
 
     done = subprocess.run(
         [sys.executable, "-m", "daybell", "doctor", "--json"],
-        cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60,
+        cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=300,
         preexec_fn=obey_modes,
     )  # fmt: skip
     tmp_path.chmod(0o700)

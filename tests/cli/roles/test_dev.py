@@ -182,10 +182,10 @@ def test_health_is_answered(folder):
         place = address(running)
         named = urllib.request.Request(f"{place}/healthz", headers={"Host": "jobs.example"})
 
-        with urllib.request.urlopen(named, timeout=30) as answer:
+        with urllib.request.urlopen(named, timeout=300) as answer:
             assert answer.status == 200
 
-        with urllib.request.urlopen(f"{place}/readyz", timeout=30) as ready:
+        with urllib.request.urlopen(f"{place}/readyz", timeout=300) as ready:
             assert (ready.status, json.load(ready)) == (200, {"status": "ready"})
 
 

@@ -66,7 +66,7 @@ async def connections(tmp_path, servers):
 def ask(url, body=None):
     """What the API answers, to a request as curl would send it."""
     data = None if body is None else json.dumps(body).encode()
-    with urlopen(Request(url, data, {"content-type": "application/json"}), timeout=30) as answer:
+    with urlopen(Request(url, data, {"content-type": "application/json"}), timeout=300) as answer:
         return json.load(answer)
 
 

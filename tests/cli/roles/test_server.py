@@ -33,7 +33,7 @@ def probe(place, path, token=None, **options):
     if token is not None:
         request.add_header("Authorization", f"Bearer {token}")
     try:
-        with urllib.request.urlopen(request, timeout=30, **options) as answer:
+        with urllib.request.urlopen(request, timeout=300, **options) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)
@@ -106,7 +106,7 @@ def test_others_are_not_let_near_it_while_nobody_knows_of_keys(tmp_path):
         with Running(*words, folder=tmp_path, DAYBELL_DATABASE_URL=url) as running:
             running.wait_for("0.0.0.0 lets other machines in, so this listens once the store says")
             with pytest.raises(ConnectionRefusedError):
-                socket.create_connection(("127.0.0.1", port), timeout=30)
+                socket.create_connection(("127.0.0.1", port), timeout=300)
             running.signal(signal.SIGTERM)
 
             assert running.end() == 0
@@ -139,10 +139,10 @@ def test_dev_is_open_to_this_machine_and_to_no_other_site(folder):
             f"{place}/api/v1/jobs/greet/trigger", b"{}", {"Origin": "http://evil.example"}
         )
         with pytest.raises(urllib.error.HTTPError, match="403"):
-            urllib.request.urlopen(forged, timeout=30)
+            urllib.request.urlopen(forged, timeout=300)
         rebound = urllib.request.Request(f"{place}/api/v1/jobs", headers={"Host": "evil.example"})
         with pytest.raises(urllib.error.HTTPError, match="421"):
-            urllib.request.urlopen(rebound, timeout=30)
+            urllib.request.urlopen(rebound, timeout=300)
 
 
 class Coming:
@@ -217,7 +217,7 @@ def test_tls_and_names_are_as_they_were_given(tmp_path):
         named = urllib.request.Request(f"{place}/healthz", headers={"Host": "jobs.example"})
 
         assert place.startswith("https://")
-        with urllib.request.urlopen(named, timeout=30, context=trust) as answer:
+        with urllib.request.urlopen(named, timeout=300, context=trust) as answer:
             assert answer.status == 200
             assert "strict-transport-security" in answer.headers
 
@@ -318,7 +318,7 @@ def log_in(place: str, token: str) -> tuple[int, Any]:
     headers = {"Content-Type": "application/json"}
     request = urllib.request.Request(f"{place}/api/v1/session", data=body, headers=headers)
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=300) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)

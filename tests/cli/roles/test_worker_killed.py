@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import time
 
 import pytest
 
@@ -50,7 +49,7 @@ async def enqueue() -> None:
     async with app:
         await pack.enqueue_many({"items": n} for n in range(5))
 """
-LEASE = 300.0
+LEASE = 3600.0  # far longer than anything here is waited for
 READY = " runs bake, leave, start_exit, pack of default"
 
 
@@ -68,10 +67,8 @@ def test_what_a_killed_process_ran_is_taken_up_at_once(tmp_path):
         (line,) = running.wait_for("bakes, attempt 1")
 
         os.kill(int(re.findall(r"in (\d+)", line)[0]), signal.SIGKILL)
-        killed_at = time.monotonic()
         running.wait_for("bakes, attempt 2")
 
-        assert time.monotonic() - killed_at < LEASE / 2
         running.wait_for("1 executions were taken from it")
         running.signal(signal.SIGTERM)
         assert running.end() == 0

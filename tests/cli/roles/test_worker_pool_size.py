@@ -62,7 +62,7 @@ async def test_a_busy_worker_has_no_more_sessions_than_it_may(tmp_path, url):
                 f"SELECT daybell.enqueue('{job}', {args}) FROM generate_series(1, {TASKS})"
             )
         seen = []
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             while await link.fetchval("SELECT count(*) FROM daybell.live"):
                 seen.append(await count_sessions(link))
         # Connections stay open for a while, so the most that there were are there now.

@@ -165,7 +165,7 @@ async def test_a_pooler_in_session_mode_is_used_like_a_server(place, store, is_s
         stop = await pooled.listen("default", ["default"], woken.set)
         woken.clear()
         await enqueued(store)
-        await asyncio.wait_for(woken.wait(), 60)
+        await asyncio.wait_for(woken.wait(), 300)
         await stop()
         await live_through_everything(pooled)
         await pooled.close()

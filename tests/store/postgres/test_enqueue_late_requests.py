@@ -57,7 +57,7 @@ async def test_what_ends_while_a_repeat_searches_the_history_is_not_created_agai
     await slow.pace.stop.arrival()
 
     ending = asyncio.create_task(apply(store, hands, success(hands.one)))
-    await asyncio.wait_for(ending, 60)
+    await asyncio.wait_for(ending, 300)
     slow.pace.stop.resumed.set()
 
     assert [answer.id for answer in await repeat] == [ended, running.id]

@@ -193,7 +193,7 @@ async def test_whoever_listens_hears_of_it_at_the_commit(store, sql, another):
             await enqueue(sql, queue=queue)
         await another.execute("SELECT 1")
         assert heard.empty()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         said = [await heard.get(), await heard.get()]
 
     tenant = await sql.fetchval("SELECT key FROM daybell.tenant WHERE name = $1", TENANT)
@@ -254,7 +254,7 @@ async def test_a_key_that_is_held_answers_with_its_holder(store, sql):
 async def blocked_by(sql, pid):
     """Wait until somebody waits for this session."""
     query = "SELECT count(*) FROM pg_stat_activity WHERE $1 = ANY(pg_blocking_pids(pid))"
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         while not await sql.fetchval(query, pid):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
