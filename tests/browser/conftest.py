@@ -2,7 +2,6 @@
 
 import os
 import re
-import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright
 from hatch_build import Build, find_node
 from tests.browser.chromium import ROOT, find_chromium
 from tests.cli.terminal import SECONDS, Running
+from tests.postgres import free_port
 
 APP = Path(__file__).parent / "app.py"
 MODULE = "module"
@@ -26,9 +26,7 @@ class Site:
     def __init__(self, folder: Path, *command: str) -> None:
         self.folder = folder
         self._command = command
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._running: Running | None = None
 

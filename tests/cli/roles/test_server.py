@@ -22,7 +22,7 @@ from daybell.client import Client
 from daybell.engine.loop import ManualClock
 from daybell.errors import Unavailable, UsageError
 from tests.cli.terminal import Running, Typing, daybell, until
-from tests.postgres import Postgres
+from tests.postgres import Postgres, free_port
 from tests.stores import POSTGRES
 
 TLS = Path(__file__).parents[2] / "api" / "tls"
@@ -97,8 +97,7 @@ def test_others_are_not_let_near_it_before_there_is_a_key(tmp_path):
 
 
 def test_others_are_not_let_near_it_while_nobody_knows_of_keys(tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     words = ("server", "--host", "0.0.0.0", "--port", str(port))
     # Somebody who takes calls and says nothing.
     with socket.create_server(("127.0.0.1", 0)) as mute:
