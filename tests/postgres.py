@@ -39,7 +39,7 @@ HOMES: Final[dict[str, str]] = {"16": "pginstall", "18": "pginstall18"}
 PREFIX: Final = "daybell-pg-data-"
 MEMORY: Final = Path("/dev/shm")
 MEMORY_BYTES_MIN: Final = 4 << 30
-START_SECONDS: Final = 90.0
+START_SECONDS: Final = 300.0
 STOP_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.02
 
