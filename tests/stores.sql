@@ -4,9 +4,13 @@
 CREATE SCHEMA daybell_test;
 
 CREATE TABLE daybell_test.clock (now float8 NOT NULL);
-INSERT INTO daybell_test.clock VALUES (date_part('epoch', clock_timestamp()));
+INSERT INTO daybell_test.clock VALUES (1773230400);  -- START of stores.py
 CREATE OR REPLACE FUNCTION daybell.now() RETURNS float8 LANGUAGE sql VOLATILE
   AS 'SELECT now FROM daybell_test.clock';
+
+-- The migration has made the days from today on.
+SELECT daybell.drop_days(parent, 'infinity') FROM unnest(ARRAY['history', 'attempt', 'log']) parent;
+SELECT daybell.make_days(3);
 
 CREATE VIEW daybell_test.present AS
   SELECT oid, relname FROM pg_class WHERE relnamespace = 'daybell'::regnamespace AND relkind = 'r';
