@@ -195,7 +195,7 @@ NO_MASKS: Final = Masks()
 
 class ExecutionMask:
     """Removes from the output of one execution the secrets that it opened, and lines with settings
-    of its worker. `report` is called when a line is withheld.
+    of its worker. `report` is called when the first line is withheld.
     """
 
     def __init__(self, settings: Masks, given: str, report: Callable[[], object]) -> None:
@@ -203,6 +203,7 @@ class ExecutionMask:
         self._settings = settings
         self._given = Given(given)
         self._report = report
+        self._is_reported = False
         self._opened: frozenset[str] = frozenset()
         # A right guess must not take longer than a wrong one, which a large input would reveal.
         if len(given) >= GIVEN_CHARS_LARGE:
@@ -244,7 +245,9 @@ class ExecutionMask:
         found = self._find_settings(masked)
         if not found:
             return masked
-        self._report()
+        if not self._is_reported:
+            self._is_reported = True
+            self._report()
         return "\n".join(
             WITHHELD if any(form in line for form in found) else line for line in masked.split("\n")
         )

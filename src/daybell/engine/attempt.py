@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import Enum
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 from uuid import UUID
 
@@ -272,7 +273,10 @@ class Attempt(msgspec.Struct, eq=False):
     started: Seconds | None = None
     proven_at: Seconds | None = None  # of a suspect: the end of its probation
     stop: Stop | None = None
+    # Until its end: the context of the task refers to the attempt, and cycles wait for the garbage
+    # collector.
     task: asyncio.Task[None] | None = None
+    loop: asyncio.AbstractEventLoop | None = None
     pauses: list[LimitPause] | None = None  # of limits, which the store has not been told yet
     timer: asyncio.TimerHandle | None = None  # of its timeout; after a stop, of the grace period
     progress: float | None = None
@@ -291,7 +295,6 @@ class Attempt(msgspec.Struct, eq=False):
     is_shown: bool = False
     durable: Any = None  # `runners.python.DurableState`
     masks: ExecutionMask | None = None  # created with the first output or secret
-    is_reported: bool = False  # withheld output was logged
     devices: dict[str, list[int]] | None = None  # the numbers of its devices, by resource
 
     @property
@@ -332,8 +335,8 @@ class Attempt(msgspec.Struct, eq=False):
             self.checkpoint = self.mask_json(checkpoint)
         if pause is not None:
             self.pauses = [*(self.pauses or ()), pause]
-            if self.task is not None:
-                self.task.get_loop().call_soon_threadsafe(self.host.pause_soon, self)
+            if self.loop is not None:
+                self.loop.call_soon_threadsafe(self.host.pause_soon, self)
             return
         self.has_news = True
 
@@ -420,24 +423,14 @@ class Attempt(msgspec.Struct, eq=False):
             settings = self.host.settings() if claimed.kind in SHOWS_SETTINGS else NO_MASKS
             # Callers can read these, so their content is not masked.
             given = f"{claimed.args}{claimed.checkpoint}" if claimed.checkpoint else claimed.args
-            self.masks = ExecutionMask(settings, given, self._report_withheld)
+            self.masks = ExecutionMask(settings, given, partial(_report_withheld, claimed))
         return self.masks
-
-    def _report_withheld(self) -> None:
-        if not self.is_reported:
-            self.is_reported = True
-            logger.warning(
-                "execution %s of job %s wrote a setting of this worker (a password or a key); such"
-                " lines of its output are withheld",
-                self.claimed.id,
-                self.claimed.job,
-            )
 
     async def begin(self) -> Any:
         """Begin its transaction, which commits with its end; return the connection."""
         if self.has_begun:
             raise UsageError("an execution has one transaction, and this one has begun it before")
-        if self.task is None or asyncio.get_running_loop() is not self.task.get_loop():
+        if asyncio.get_running_loop() is not self.loop:
             raise UsageError(
                 "ctx.transaction() is for async tasks, on the worker's event loop; this one runs on"
                 " a loop of its own in a thread"
@@ -527,6 +520,15 @@ class Attempt(msgspec.Struct, eq=False):
             self.log.unwritten = tuple(p for p in self.log.unwritten if p.number > upto)
 
 
+def _report_withheld(claimed: Claimed) -> None:
+    logger.warning(
+        "execution %s of job %s wrote a setting of this worker (a password or a key); such lines of"
+        " its output are withheld",
+        claimed.id,
+        claimed.job,
+    )
+
+
 class AttemptLedger:
     """The ledger of an attempt's steps; implements `runners.python.StepLedger`."""
 
@@ -541,8 +543,8 @@ class AttemptLedger:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        assert self._run.task is not None
-        return self._run.task.get_loop()
+        assert self._run.loop is not None
+        return self._run.loop
 
     @property
     def has_transaction(self) -> bool:

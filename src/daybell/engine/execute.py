@@ -236,7 +236,7 @@ class Executor:
         self._runs[run] = None
         if claimed.job in self._suspending:
             # An explicit name saves a fifth of the cost: asyncio would format "Task-12345".
-            loop = asyncio.get_running_loop()
+            run.loop = loop = asyncio.get_running_loop()
             run.task = asyncio.Task(self._execute(run), loop=loop, name=claimed.job)
             return run
         self._unstarted.append(run)
@@ -255,11 +255,11 @@ class Executor:
         """
         task = asyncio.current_task()
         assert task is not None
-        # Runs when this task has ended or suspended.
-        asyncio.get_running_loop().call_soon(self._start_unstarted)
+        loop = asyncio.get_running_loop()
+        loop.call_soon(self._start_unstarted)  # when this task has ended or suspended
         while self._unstarted and not task.cancelling():  # by the task function before
             run = self._unstarted.popleft()
-            run.task = task
+            run.task, run.loop = task, loop
             task.set_name(run.claimed.job)
             context, work = copy_context(), self._execute(run)
             try:
@@ -373,6 +373,7 @@ class Executor:
         if run.transaction is not None:
             await _await_despite_cancellation(run.undo())
         self._conclude(run, move)
+        run.task = None
 
     def _begin(self, run: Attempt) -> Transition | None:
         """Start the timeout, unless the attempt is cancelled or expired."""

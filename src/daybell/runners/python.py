@@ -67,6 +67,7 @@ class ThreadCall:
             self._end()
         with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits any more
             self._loop.call_soon_threadsafe(self._deliver, result, error)
+        del error  # its traceback leads here
 
     async def wait(self) -> None:
         """Wait for the outcome. A cancellation does not affect the function."""
@@ -161,6 +162,7 @@ class Threads:
         result, error = call.outcome
         if error is None:
             return result
+        call.outcome = None  # the traceback of the error leads to the frame of the call
         try:
             if isinstance(error, Interrupted):
                 raise asyncio.CancelledError
