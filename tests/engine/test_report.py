@@ -472,6 +472,29 @@ async def test_a_note_that_cannot_be_kept_does_not_hide_the_others():
 
 
 @in_virtual_time
+async def test_the_progress_of_a_short_run_is_written_with_its_end_and_a_bad_note_is_left_out(
+    caplog,
+):
+    async def task(running):
+        note = "\ud800" if running.claimed.job == "bad" else "done"
+        running.report(progress=100, note=note, checkpoint="[1]")
+
+    store = faulty(await a_store())
+    ids = [*await enqueued(store, job="good"), *await enqueued(store, job="bad")]
+    worker = a_worker(store, Tasks(good=task, bad=task))
+    await worker.start()
+    await asyncio.sleep(1)
+
+    good, bad = [await look(store, id) for id in ids]
+    assert (good.state, good.progress, good.note) == (State.SUCCEEDED, 100, "done")
+    assert (bad.state, bad.progress, bad.note) == (State.SUCCEEDED, 100, None)
+    assert good.checkpoint == bad.checkpoint == "[1]"
+    assert store.count("report") == 0
+    assert "the note of" in caplog.text
+    await worker.stop()
+
+
+@in_virtual_time
 async def test_observers_hear_of_starts_and_ends():
     heard = []
     events = Events()
@@ -516,11 +539,10 @@ async def drained(store, task):
     assert await counts(store) == {State.SUCCEEDED: COUNT}
 
 
-@pytest.mark.parametrize("slow", ["apply", "report"])
 @in_virtual_time
-async def test_a_worker_on_a_slow_store_starts_no_more_than_a_batch_ahead_of_its_reports(slow):
+async def test_a_worker_on_a_slow_store_starts_no_more_than_a_batch_ahead_of_its_reports():
     store, task = faulty(await a_store()), Unwritten()
-    store.delay = lambda operation: 2.0 if operation == slow else 0.0
+    store.delay = lambda operation: 2.0 if operation == "apply" else 0.0
     await task.start(store)
 
     await drained(store, task)

@@ -1,4 +1,4 @@
-"""Ended attempts are freed at once: cycles of references would cost a worker a tenth of its time."""
+"""Ended attempts are freed at once: the garbage collector would take a tenth of a worker's time."""
 
 # ruff: noqa: T201
 

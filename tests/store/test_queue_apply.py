@@ -1,6 +1,7 @@
 """Moves of running executions: ends, ways back, and what is on record of them."""
 
 import pytest
+from msgspec.structs import replace
 
 from daybell.core.execution import Outcome, State
 from daybell.core.lifecycle import (
@@ -27,6 +28,7 @@ from tests.builders import (
     retry,
     success,
 )
+from tests.sweeps import set_gates
 
 
 async def attempts(store, id):
@@ -353,6 +355,50 @@ async def test_progress_is_forgotten_on_a_way_back_and_the_checkpoint_is_not(sto
     assert (seen.progress, seen.note, seen.started_at) == (None, None, None)
     assert seen.checkpoint == "[4]"
     assert (await claim(store)).one.checkpoint == "[4]"
+
+
+LAST = {"progress": 90.0, "note": "page 9", "checkpoint": "[9]"}
+
+
+@pytest.mark.parametrize("gate", [None, "printer"])
+@pytest.mark.parametrize("end", ["success", "death", "cancel"])
+async def test_an_end_has_the_progress_that_no_report_had(store, gate, end):
+    await set_gates(store, TENANT, {"printer": 2})
+    hands = await claimed(store, 2, gate=gate)
+    shown, silent = hands.executions
+    for one in hands.executions:
+        full = a_report(one, progress=40.0, note="page 4", checkpoint="[4]")
+        await store.queue.report(TENANT, worker=hands.worker, reports=[full])
+    if end == "cancel":
+        await store.queue.cancel(TENANT, [one.id for one in hands.executions])
+    move = death if end == "death" else success
+
+    await apply(store, hands, replace(move(shown), **LAST), move(silent))
+
+    seen = await look(store, shown.id)
+    assert (seen.progress, seen.note, seen.checkpoint) == (90.0, "page 9", "[9]")
+    assert seen.state is {"success": State.SUCCEEDED, "death": State.DEAD}.get(end, State.CANCELLED)
+    seen = await look(store, silent.id)
+    assert (seen.progress, seen.note, seen.checkpoint) == (40.0, "page 4", "[4]")
+
+
+async def test_a_way_back_forgets_the_last_progress(store):
+    hands = await claimed(store)
+
+    await apply(store, hands, replace(retry(hands.one, delay=0.0), **LAST))
+
+    seen = await look(store, hands.one.id)
+    assert (seen.progress, seen.note, seen.checkpoint) == (None, None, "[9]")
+
+
+async def test_progress_of_an_end_that_comes_too_late_is_not_kept(store):
+    hands = await claimed(store)
+    await apply(store, hands, success(hands.one))
+
+    await apply(store, hands, replace(death(hands.one), **LAST))
+
+    seen = await look(store, hands.one.id)
+    assert (seen.state, seen.progress, seen.checkpoint) == (State.SUCCEEDED, None, None)
 
 
 async def test_a_report_of_an_attempt_that_has_ended_is_stale(store):

@@ -254,7 +254,8 @@ def transition_fault(transition: Transition) -> str | None:
         return f"its result {fault}"
     if transition.checkpoint and (fault := size_fault(transition.checkpoint, ARGS_BYTES_MAX)):
         return f"its checkpoint {fault}"
-    for text in (transition.result, transition.error, transition.reason, transition.checkpoint):
+    texts = transition.result, transition.error, transition.reason, transition.checkpoint
+    for text in (*texts, transition.note):
         if text is not None and (fault := text_fault(text)):
             return fault
     return None

@@ -109,6 +109,9 @@ class Transition(msgspec.Struct, frozen=True, gc=False):
     ran: Seconds | None = None  # duration of the task; None: it was not started
     checkpoint: str | None = None  # for the next attempt; None: unchanged
     log: str | None = None  # the last part of the log
+    # Of an end: the last progress, if no report had it; None: unchanged. A move back removes it.
+    progress: float | None = None
+    note: str | None = None
     schedule: UUID | None = None
     run: UUID | None = None  # the run of a node
     node: str | None = None

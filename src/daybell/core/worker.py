@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from math import inf
 from typing import Final, TypeAlias
@@ -11,7 +11,8 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from daybell.core.execution import Claimed
+from daybell.core.execution import TERMINAL, Claimed, State
+from daybell.core.lifecycle import Transition
 from daybell.core.placement import Site, split_needs
 from daybell.core.units import Instant, Seconds
 
@@ -123,6 +124,28 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     progress: float | None = None
     note: str | None = None
     checkpoint: str | None = None
+
+
+def last_reports(moves: Iterable[Transition]) -> list[Report]:
+    """Return the progress that ends carry, for stores that write it before the ends."""
+    return [
+        Report(
+            id=move.id,
+            attempt=move.attempt,
+            lease=move.lease,
+            ran=move.ran or 0.0,
+            progress=move.progress,
+            note=move.note,
+            checkpoint=move.checkpoint,
+        )
+        for move in moves
+        if move.target in TERMINAL
+        and (
+            move.progress is not None
+            or move.note is not None
+            or (move.checkpoint is not None and move.target is State.SUCCEEDED)
+        )
+    ]
 
 
 # Roles of one process for the whole store. Other roles belong to a tenant and contain its name.

@@ -16,12 +16,14 @@ import msgspec
 from daybell.core.event import NewStep, Step, StepKind, check_step
 from daybell.core.execution import MASKED_CHARS_MAX, Claimed, NewLogPart, join_lines, line_text
 from daybell.core.flow import LimitPause
+from daybell.core.lifecycle import Transition
 from daybell.core.limits import (
     LOG_CHARS_MAX,
     LOG_LINE_CHARS_MAX,
     PAGE_ITEMS_MAX,
     PROGRESS_MESSAGE_CHARS_MAX,
     RECORD_BATCH_MAX,
+    text_fault,
 )
 from daybell.core.masking import NO_MASKS, ExecutionMask, Masks
 from daybell.core.retry import Retry
@@ -482,6 +484,20 @@ class Attempt(msgspec.Struct, eq=False):
             progress=self.progress,
             note=self.note,
             checkpoint=self.checkpoint,
+        )
+
+    def add_news(self, move: Transition) -> Transition:
+        """Return its end with the progress that no report has yet."""
+        self.has_news = False
+        note = self.note
+        if note is not None and (
+            fault := text_fault(note)
+        ):  # a mask of the app may return anything
+            logger.error("the note of %s cannot be stored: %s", self.claimed.id, fault)
+            note = None
+        checkpoint = self.checkpoint if move.checkpoint is None else move.checkpoint
+        return msgspec.structs.replace(
+            move, progress=self.progress, note=note, checkpoint=checkpoint
         )
 
     def take_log(self) -> str | None:

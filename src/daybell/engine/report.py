@@ -88,7 +88,7 @@ class Completer:
         self._leases = leases
         self._events = events
         self._waiting: list[End] = []
-        self._unwritten_attempts: list[Attempt] = []  # ended attempts with unwritten reports
+        self._unwritten_attempts: list[Attempt] = []  # ended attempts with unwritten parts of logs
         self._poison = PoisonBisector()
         self._refusals: set[UUID] = set()  # executions being ended as failed, after a refusal
         self._unwritten_max = APPLY_BATCH_MAX  # follows the speed of writes
@@ -118,7 +118,7 @@ class Completer:
             self._settle([(claimed, move)], {})
             return
         if run is not None and (run.has_news or run.log is not None):
-            move = self._add_log(run, move)
+            move = self._add_last_report(run, move)
         waiting = self._waiting
         waiting.append((claimed, move))
         if len(waiting) == 1:  # otherwise the loop is awake, or ticks again after this group
@@ -128,10 +128,14 @@ class Completer:
         """Return an unstarted execution to its queue."""
         self.add(claimed, after_release(claimed, delay=delay))
 
-    def _add_log(self, run: Attempt, move: Transition) -> Transition:
-        """Add the last part of the log to the end; earlier reports are written before it."""
-        if run.has_news or (run.log is not None and run.log.unwritten):
+    def _add_last_report(self, run: Attempt, move: Transition) -> Transition:
+        """Add what the store does not know yet: the last progress, and the last part of the log.
+        Earlier parts of the log are written before the end.
+        """
+        if run.log is not None and run.log.unwritten:
             self._unwritten_attempts.append(run)
+        if run.has_news:
+            move = run.add_news(move)
         if move.log is None and (log := run.take_log()) is not None:
             return msgspec.structs.replace(move, log=log)
         return move
@@ -142,7 +146,7 @@ class Completer:
             return None
         count, begun = sum(map(len, groups)), asyncio.get_running_loop().time()
         if self._unwritten_attempts:
-            await self._write_last_reports()
+            await self._write_last_logs()
         made = await asyncio.gather(*map(self._apply, groups), return_exceptions=True)
         errors = [one for one in made if isinstance(one, BaseException)]
         if errors:
@@ -180,8 +184,8 @@ class Completer:
             raise first
         return AGAIN
 
-    async def _write_last_reports(self) -> None:
-        """Write reports before the ends: a visible end implies a complete log."""
+    async def _write_last_logs(self) -> None:
+        """Write parts of logs before the ends: a visible end implies a complete log."""
         attempts, self._unwritten_attempts = self._unwritten_attempts, []
         try:
             await self._write(attempts)

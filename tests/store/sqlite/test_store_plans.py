@@ -18,7 +18,7 @@ PLANS = {
     "start": (queue._START._statements[8], "SEARCH execution USING INTEGER PRIMARY KEY (rowid=?)"),
     "claim again": (queue._HELD, HELD),
     "succeed": (queue._SUCCEED.plain._statements[8], BY_ID),
-    "end": (queue._END, BY_ID),
+    "end": (queue._END.plain._statements[8], BY_ID),
     "send back": (queue._BACK, BY_ID),
     "log": (queue._LOG_ATTEMPT, BY_ID),
     "look": (views._GET, BY_ID),

@@ -51,7 +51,15 @@ from daybell.core.lifecycle import Transition, Verdict
 from daybell.core.options import JobDefinition
 from daybell.core.placement import DemandingLane
 from daybell.core.units import Seconds
-from daybell.core.worker import LEASE_SECONDS, Claim, NewWorker, Offer, Renewal, Report
+from daybell.core.worker import (
+    LEASE_SECONDS,
+    Claim,
+    NewWorker,
+    Offer,
+    Renewal,
+    Report,
+    last_reports,
+)
 from daybell.core.workflow.run import Plan
 from daybell.errors import (
     AccessDenied,
@@ -162,6 +170,8 @@ class RemoteQueue(ServerPort):
     async def apply(
         self, tenant: str, *, worker: UUID, transitions: Sequence[Transition], wait: bool = True
     ) -> list[Verdict]:
+        if reports := last_reports(transitions):
+            await self.report(tenant, worker=worker, reports=reports)
         path = build_path("leases", worker, "reports")
         verdicts: list[Verdict] = []
         for part in _parts(transitions, _size_of_move):

@@ -5,13 +5,15 @@ A port lists its operations. Each is a function of its room over the context of 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from copy import copy
 from functools import wraps
 from typing import Concatenate, ParamSpec, Self, TypeVar
+from uuid import UUID
 
 from daybell.core.access import NewAuditEntry
 from daybell.core.checks import check_limit
+from daybell.core.lifecycle import Transition, Verdict
 from daybell.core.limits import POOL_SIZE
 from daybell.core.units import Seconds
 from daybell.core.views import (
@@ -24,7 +26,7 @@ from daybell.core.views import (
     SweepKind,
     Swept,
 )
-from daybell.core.worker import LEASE_SECONDS
+from daybell.core.worker import LEASE_SECONDS, last_reports
 from daybell.store.admin import PendingEntry
 from daybell.store.postgres import (
     admin,
@@ -75,6 +77,20 @@ def operation(
     return call
 
 
+async def apply(
+    pg: StoreContext,
+    tenant: str,
+    *,
+    worker: UUID,
+    transitions: Sequence[Transition],
+    wait: bool = True,
+) -> list[Verdict]:
+    """Make moves. The last progress of an attempt is written before its end."""
+    if reports := last_reports(transitions):
+        await queue.report(pg, tenant, worker=worker, reports=reports)
+    return await queue.apply(pg, tenant, worker=worker, transitions=transitions, wait=wait)
+
+
 class PostgresQueue(PostgresPort):
     """Implements `QueuePort`."""
 
@@ -82,7 +98,7 @@ class PostgresQueue(PostgresPort):
     resolve = operation(enqueue_room.resolve)
     load = operation(enqueue_room.load)
     claim = operation(queue.claim)
-    apply = operation(queue.apply)
+    apply = operation(apply)
     report = operation(queue.report)
     cancel = operation(interventions.cancel)
     revive = operation(interventions.revive)

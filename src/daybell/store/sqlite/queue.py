@@ -42,7 +42,7 @@ from daybell.store.sqlite.gates import (
     running_room,
 )
 from daybell.store.sqlite.progress import take_pending_runs
-from daybell.store.sqlite.stats import fold_ends, has_subscriptions, note_ends, note_successes
+from daybell.store.sqlite.stats import fold_ends, has_subscriptions, note_counts, note_ends
 from daybell.store.sqlite.transaction import (
     CLAIMED_COLUMNS,
     Bulk,
@@ -218,7 +218,7 @@ def make_moves(
         if not kind(tx, owner, worker, moves):
             found = [apply_one(tx, owner, worker, move) for move in moves]
             verdicts += [verdict for verdict in found if verdict is not None]
-        if kind not in SUCCESSES:
+        if kind not in ENDS:
             for move in moves:
                 tx.names.claims.pop(move.id.bytes, None)
     return verdicts
@@ -234,10 +234,19 @@ def kind_of(move: Transition) -> Callable[[Transaction, int, bytes, list[Transit
         return one_by_one
     if move.node is not None and move.run is None:
         return one_by_one
-    is_plain = move.outcome is Outcome.SUCCEEDED and move.checkpoint is None
-    if move.target is State.SUCCEEDED and is_plain:
+    if move.target is State.SUCCEEDED and is_plain(move):
         return succeed if move.node is None else succeed_nodes
     return end_executions if move.node is None else end_nodes
+
+
+def is_plain(move: Transition) -> bool:
+    """Return True for a success that tells no more than its result and its log."""
+    return (
+        move.outcome is Outcome.SUCCEEDED
+        and move.checkpoint is None
+        and move.progress is None
+        and move.note is None
+    )
 
 
 def one_by_one(tx: Transaction, owner: int, worker: bytes, moves: list[Transition]) -> bool:
@@ -255,75 +264,113 @@ UPDATE execution
        log = column9
   FROM (VALUES"""
 _SUCCEED_ROW: Final = "(?, ?, ?, ?, ?, ?, ?, ?, ?)"
+# This finds no execution that is tied to others or is to be cancelled; each is judged by itself.
 _SUCCEED_TAIL: Final = """)
  WHERE tenant = ? AND id = column6 AND attempt = column7 AND +lease = column8 AND +worker = ?
    AND state = 5 AND cancel_requested_at IS NULL AND gate IS NULL
    AND schedule IS NULL
 """
+# Every other end writes these. A success leaves no error behind; another end keeps an earlier one.
+_END_SET: Final = """
+   SET state = column1, outcome = column2, failures = column3, crashes = column4, result = column5,
+       error = iif(column1 = 6, NULL, ifnull(column10, error)), reason = column9,
+       started_at = ifnull(? - column11, started_at), finished_at = ?,
+       checkpoint = ifnull(column12, checkpoint), progress = ifnull(column13, progress),
+       note = ifnull(column14, note), lease = NULL, log = column15
+"""
+_END_HEAD: Final = f"UPDATE execution {_END_SET} FROM (VALUES"
+_END_ROW: Final = f"({', '.join('?' * 15)})"
 
 
-class SuccessStatements:
+class EndStatements:
     """The statement for executions of a sort, and one that returns the rows that it changed."""
 
-    def __init__(self, sort: str) -> None:
-        self.plain = Bulk(_SUCCEED_HEAD, _SUCCEED_ROW, f"{_SUCCEED_TAIL} AND {sort}")
-        tail = f"{_SUCCEED_TAIL} AND {sort} RETURNING n"
-        self.returning = Bulk(_SUCCEED_HEAD, _SUCCEED_ROW, tail)
+    def __init__(self, head: str, row: str, sort: str) -> None:
+        self.plain = Bulk(head, row, f"{_SUCCEED_TAIL} AND {sort}")
+        self.returning = Bulk(head, row, f"{_SUCCEED_TAIL} AND {sort} RETURNING n")
 
 
-_SUCCEED: Final = SuccessStatements("node IS NULL")
-_SUCCEED_NODES: Final = SuccessStatements("node IS NOT NULL")
+_SUCCEED: Final = EndStatements(_SUCCEED_HEAD, _SUCCEED_ROW, "node IS NULL")
+_SUCCEED_NODES: Final = EndStatements(_SUCCEED_HEAD, _SUCCEED_ROW, "node IS NOT NULL")
+_END: Final = EndStatements(_END_HEAD, _END_ROW, "node IS NULL")
+_END_NODES: Final = EndStatements(_END_HEAD, _END_ROW, "node IS NOT NULL")
+# If need be, the run is the dead letter.
+_DISCARD_NODE: Final = (
+    "UPDATE execution SET is_discarded = 1 WHERE tenant = ? AND id = ? AND state = 7"
+)
 
 
 def succeed(tx: Transaction, owner: int, worker: bytes, moves: list[Transition]) -> bool:
     """Make the most common move: many rows in one statement, as in `Bulk`."""
-    return run_successes(tx, _SUCCEED, owner, worker, moves)
+    return run_ends(tx, _SUCCEED, success_values, owner, worker, moves)
 
 
 def succeed_nodes(tx: Transaction, owner: int, worker: bytes, moves: list[Transition]) -> bool:
     """Make the same move for nodes: their runs are notified together."""
-    made = run_successes(tx, _SUCCEED_NODES, owner, worker, moves)
+    made = run_ends(tx, _SUCCEED_NODES, success_values, owner, worker, moves)
     return made and notify_runs(tx, owner, moves)
 
 
-SUCCESSES: Final = (succeed, succeed_nodes)
+def end_executions(tx: Transaction, owner: int, worker: bytes, moves: list[Transition]) -> bool:
+    """Make moves that end executions that are tied to no other; False if not all could be made."""
+    return run_ends(tx, _END, end_values, owner, worker, moves)
 
-_IS_SUCCESS: Final = """
-SELECT 1 FROM execution WHERE tenant = ? AND id = ? AND attempt = ? AND worker = ? AND state = 6
+
+def end_nodes(tx: Transaction, owner: int, worker: bytes, moves: list[Transition]) -> bool:
+    """Make the same moves for nodes: their runs are notified together."""
+    if not run_ends(tx, _END_NODES, end_values, owner, worker, moves):
+        return False
+    dead = [(owner, move.id.bytes) for move in moves if move.target is State.DEAD]
+    tx.executemany(_DISCARD_NODE, dead)
+    return notify_runs(tx, owner, moves)
+
+
+ENDS: Final = (succeed, succeed_nodes, end_executions, end_nodes)
+
+_HAS_ENDED: Final = """
+SELECT 1 FROM execution
+ WHERE tenant = ? AND id = ? AND attempt = ? AND worker = ? AND state = ? AND outcome = ?
 """
 
 
-def run_successes(
+def run_ends(
     tx: Transaction,
-    statements: SuccessStatements,
+    statements: EndStatements,
+    values_of: Callable[[list[Transition], list[bytes]], list[Any]],
     owner: int,
     worker: bytes,
     moves: list[Transition],
 ) -> bool:
-    """Make successes, and note them; False if not all could be made. With their claims remembered,
-    they are counted at once.
+    """Make ends, and note them; False if not all could be made. With their claims remembered, they
+    are counted at once.
     """
     keys = [move.id.bytes for move in moves]
     if len(set(keys)) < len(keys):
         return False  # of two moves of an execution the first counts: they are made in turn
     claims = [tx.names.claims.pop(key, None) for key in keys]
-    values, first, last = success_values(moves, keys), (tx.now, tx.now), (owner, worker)
-    if None in claims or has_subscriptions(tx):
+    values, first, last = values_of(moves, keys), (tx.now, tx.now), (owner, worker)
+    # Of an attempt that was not started here, the row may know an earlier start.
+    if None in claims or None in [move.ran for move in moves] or has_subscriptions(tx):
         ended = statements.returning.fetch(tx, values, first=first, last=last)
         note_ends(tx, [n for (n,) in ended])
         return len(ended) == len(moves)
-    ends = [(claim, move.ran) for claim, move in zip(claims, moves, strict=True) if claim]
+    ends = [(claim, move) for claim, move in zip(claims, moves, strict=True) if claim]
     made = statements.plain.run(tx, values, first=first, last=last)
     if made < len(moves):  # it was not another connection that ended the others
-        fences = [(owner, key, move.attempt, worker) for key, move in zip(keys, moves, strict=True)]
-        found = [tx.execute(_IS_SUCCESS, one).fetchone() for one in fences]
-        ends = [end for end, is_success in zip(ends, found, strict=True) if is_success]
-    note_successes(tx, owner, ends)
+        ends = [end for end in ends if has_ended(tx, owner, worker, end[1])]
+    note_counts(tx, owner, ends)
     return made == len(moves)
 
 
+def has_ended(tx: Transaction, owner: int, worker: bytes, move: Transition) -> bool:
+    """Return True if this end is on record."""
+    fence = owner, move.id.bytes, move.attempt, worker
+    end = STATE_CODES[move.target], OUTCOME_CODES[move.outcome]
+    return tx.execute(_HAS_ENDED, (*fence, *end)).fetchone() is not None
+
+
 def success_values(moves: list[Transition], keys: list[bytes]) -> list[Any]:
-    """Return the values of _SUCCEED."""
+    """Return the values of _SUCCEED_ROW, one row after another."""
     values: list[Any] = []
     lease, lease_key = None, b""
     for move, key in zip(moves, keys, strict=True):
@@ -397,68 +444,28 @@ def _error_of(tx: Transaction, owner: int, move: Transition) -> str | None:
     return tx.execute(_ERROR, (owner, move.id.bytes)).fetchone()[0]
 
 
-# Every end writes these. A success leaves no error behind; another end keeps an earlier one.
-_END_SET: Final = """
-UPDATE execution
-   SET state = ?, outcome = ?, failures = ?, crashes = ?, result = ?,
-       error = CASE ? WHEN 1 THEN NULL ELSE ifnull(?, error) END,
-       reason = ?, started_at = ifnull(?, started_at), finished_at = ?,
-       checkpoint = ifnull(?, checkpoint), lease = NULL, log = ?
-"""
-# This finds no execution that is tied to others or is to be cancelled; each is judged by itself.
-_END: Final = f"""
-{_END_SET}
- WHERE {FENCE} AND cancel_requested_at IS NULL AND gate IS NULL AND schedule IS NULL
-"""
-_END_PLAIN: Final = f"{_END} AND node IS NULL RETURNING n"
-_END_NODES: Final = f"{_END} AND node IS NOT NULL RETURNING n"
-# If need be, the run is the dead letter.
-_DISCARD_NODE: Final = (
-    "UPDATE execution SET is_discarded = 1 WHERE tenant = ? AND id = ? AND state = 7"
-)
-
-
-def end_executions(tx: Transaction, owner: int, worker: bytes, moves: list[Transition]) -> bool:
-    """Make moves that end executions that are tied to no other; False if not all could be made."""
-    return run_ends(tx, _END_PLAIN, owner, worker, moves)
-
-
-def end_nodes(tx: Transaction, owner: int, worker: bytes, moves: list[Transition]) -> bool:
-    """Make the same moves for nodes: their runs are notified together."""
-    if not run_ends(tx, _END_NODES, owner, worker, moves):
-        return False
-    dead = [(owner, move.id.bytes) for move in moves if move.target is State.DEAD]
-    tx.executemany(_DISCARD_NODE, dead)
-    return notify_runs(tx, owner, moves)
-
-
-def run_ends(
-    tx: Transaction, statement: str, owner: int, worker: bytes, moves: list[Transition]
-) -> bool:
-    """Make ends, and note those that were made; False if not all were."""
-    rows = [(*end_values(tx, move), *fence(owner, worker, move)) for move in moves]
-    ended = [n for row in rows for (n,) in tx.execute(statement, row).fetchall()]
-    note_ends(tx, ended)
-    return len(ended) == len(moves)
-
-
-def end_values(tx: Transaction, move: Transition) -> Row:
-    """Return the values of _END_SET."""
-    is_success = move.target is State.SUCCEEDED
-    return (
-        STATE_CODES[move.target],
-        OUTCOME_CODES[move.outcome],
-        move.failures,
-        move.crashes,
-        move.result if is_success else None,
-        1 if is_success else 0,
-        move.error,
-        move.reason,
-        None if move.ran is None else tx.now - move.ran,
-        tx.now,
-        move.checkpoint,
-        move.log,
-    )
+def end_values(moves: list[Transition], keys: list[bytes]) -> list[Any]:
+    """Return the values of _END_ROW, one row after another."""
+    values: list[Any] = []
+    for move, key in zip(moves, keys, strict=True):
+        values += (
+            STATE_CODES[move.target],
+            OUTCOME_CODES[move.outcome],
+            move.failures,
+            move.crashes,
+            move.result if move.target is State.SUCCEEDED else None,
+            key,
+            move.attempt,
+            move.lease.bytes,
+            move.reason,
+            move.error,
+            move.ran,
+            move.checkpoint,
+            move.progress,
+            move.note,
+            move.log,
+        )
+    return values
 
 
 def fence(
@@ -522,7 +529,11 @@ def return_values(tx: Transaction, move: Transition) -> Row:
     )
 
 
-_END_ONE: Final = f"{_END_SET}, slot = iif(gate IS NULL, NULL, 0) WHERE n = ?"
+_END_ONE: Final = Bulk(
+    f"UPDATE execution {_END_SET}, slot = iif(gate IS NULL, NULL, 0) FROM (VALUES",
+    _END_ROW,
+    ") WHERE n = ?",
+)
 _LOOK: Final = f"""
 SELECT n, state, attempt, lease, worker, outcome, cancel_requested_at, {LINKS}
   FROM execution WHERE tenant = ? AND id = ?
@@ -550,7 +561,7 @@ def apply_one(tx: Transaction, owner: int, worker: bytes, move: Transition) -> V
         move = replace(
             move, target=State.CANCELLED, outcome=Outcome.CANCELLED, result=None, reason=None
         )
-    tx.execute(_END_ONE, (*end_values(tx, move), n))
+    _END_ONE.run(tx, end_values([move], [move.id.bytes]), first=(tx.now, tx.now), last=(n,))
     note_ends(tx, [n])
     follow_up(tx, n, ExecutionLinks(*links), STATE_CODES[move.target])
     if cancel_requested_at is not None:

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import json
 
-from daybell.core.execution import Outcome, State
+from daybell.core.lifecycle import Transition
 from daybell.core.limits import COUNT_ITEMS_MAX
 from daybell.core.monitoring.stats import (
     ALWAYS,
@@ -37,15 +37,13 @@ from daybell.core.monitoring.stats import (
     kind_code,
 )
 from daybell.core.subscription import EXECUTION, wanted_pairs
-from daybell.core.units import Instant, Seconds
+from daybell.core.units import Instant
 from daybell.errors import JobNotFound, shown
 from daybell.store.codec import OUTCOME_CODES, OUTCOMES, STATE_CODES, STATES
 from daybell.store.sqlite.connection import IN_MEMORY
 from daybell.store.sqlite.transaction import Row, Transaction
 
 _NAMES: Final = ", ".join(COUNTS)
-SUCCEEDED: Final = STATE_CODES[State.SUCCEEDED]
-RAN_WELL: Final = OUTCOME_CODES[Outcome.SUCCEEDED]
 _TABLES: Final = {MINUTE: "stat_minute", HOUR: "stat_hour", ALWAYS: "stat_total"}
 
 # The parts of an end that the statistics tell apart: tenant, job, lane, minute, outcome, state,
@@ -61,16 +59,15 @@ def note_ends(tx: Transaction, executions: Iterable[int]) -> None:
     tx.executemany(_NOTE, [(n,) for n in executions])
 
 
-def note_successes(tx: Transaction, owner: int, ends: Iterable[tuple[Row, Seconds | None]]) -> None:
-    """Note that these claims have succeeded after running for so long: count them, so that no row
-    is read again.
-    """
+def note_counts(tx: Transaction, owner: int, ends: Iterable[tuple[Row, Transition]]) -> None:
+    """Note the ends of these claims that have run: count them, so that no row is read again."""
     now, version = tx.now, tx.names.version
     alike: dict[EndKey, int] = {}
-    for row, ran in ends:
-        started_at = None if ran is None else now - ran
+    for row, move in ends:
+        assert move.ran is not None, "it has run"
+        state, outcome = STATE_CODES[move.target], OUTCOME_CODES[move.outcome]
         job = version(tx, row[3]).job
-        key = _key(owner, job, row[4], SUCCEEDED, row[9], row[10], RAN_WELL, started_at, now)
+        key = _key(owner, job, row[4], state, row[9], row[10], outcome, now - move.ran, now)
         alike[key] = alike.get(key, 0) + 1
     counts = json.encode([(*key, number) for key, number in alike.items()])
     tx.execute(_NOTE_COUNTS, (counts.decode(),))
