@@ -238,6 +238,28 @@ def test_no_more_of_a_long_ancestry_is_kept_than_the_limit():
     assert failure.names[0].endswith(".E99")
 
 
+def test_the_names_of_classes_that_are_alike_or_cannot_be_hashed_are_their_own():
+    class Unhashable(type):
+        __hash__ = None
+
+    def raised_class(name):
+        return Unhashable(name, (ValueError,), {"__module__": "shop"})
+
+    # More classes than are remembered, most of them gone when the next is made.
+    for number in range(2_500):
+        failure = Failure.from_exception(raised_class(f"Error{number}")())
+        assert failure.names[:2] == (f"shop.Error{number}", "builtins.ValueError")
+
+
+def test_a_name_that_cannot_be_stored_is_cleaned_wherever_it_stands():
+    odd = type("Odd", (ValueError,), {"__module__": "sh\udcffop"})
+
+    names = Failure.from_exception(odd()).names
+
+    assert names[:2] == ("sh\\udcffop.Odd", "builtins.ValueError")
+    assert Failure(type="x", names=("good", "b\0d")).names == ("good", "b\\x00d")
+
+
 def test_what_was_described_elsewhere_stays_as_it_was():
     names = ("ProcessDied", "builtins.OSError")
     account = Account(type="ProcessDied", message=Excerpt("gone"), names=names)

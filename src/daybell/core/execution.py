@@ -351,6 +351,8 @@ _CAUSE: Final = "\nThe above exception was the direct cause of the following exc
 _CONTEXT: Final = "\nDuring handling of the above exception, another exception occurred:\n\n"
 _FRAME_TEXTS_MAX: Final = 1_000  # cached texts
 _frame_texts: Final[dict[tuple[int, int], tuple[CodeType, str]]] = {}
+_CLASS_NAMES_MAX: Final = 1_000  # cached classes
+_class_names: Final[dict[int, tuple[type[BaseException], tuple[str, ...]]]] = {}
 # Exceptions with more details: suggestions, source, other exceptions.
 _ELABORATE: Final = (SyntaxError, NameError, AttributeError, ImportError, BaseExceptionGroup)
 _PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -462,8 +464,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, error: BaseException) -> Account:
         if isinstance(error, DescribedError):
             return error.account
-        mro = type(error).__mro__[:-1]
-        names = _clean_names([dotted_name(ancestor) for ancestor in mro[:ERROR_NAMES_MAX]])
+        names = _names_of(type(error))
         return cls(
             type=names[0].removeprefix("builtins."),
             message=Excerpt.of(_message(error), ERROR_MESSAGE_BYTES_MAX),
@@ -524,7 +525,24 @@ def dotted_name(of: type) -> str:
     return f"{module}.{name}" if isinstance(module, str) else str(name)
 
 
+def _names_of(kind: type[BaseException]) -> tuple[str, ...]:
+    """Return the names of a class and its ancestors, nearest first; cached, because a failing job
+    raises the same class. By its id: a metaclass may break its hash.
+    """
+    known = _class_names.get(id(kind))
+    if known is not None:
+        return known[1]
+    names = _clean_names([dotted_name(one) for one in kind.__mro__[:-1][:ERROR_NAMES_MAX]])
+    if len(_class_names) >= _CLASS_NAMES_MAX:
+        _class_names.clear()
+    _class_names[id(kind)] = kind, names  # keeps the class alive, so that its id stays unique
+    return names
+
+
 def _clean_names(names: Sequence[str]) -> tuple[str, ...]:
+    joined = "".join(names)
+    if len(joined) <= NAME_CHARS_MAX and len(names) <= ERROR_NAMES_MAX and _is_plain(joined):
+        return tuple(names)  # the common case
     return tuple(_clean(name, NAME_CHARS_MAX) for name in names[:ERROR_NAMES_MAX])
 
 

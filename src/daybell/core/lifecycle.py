@@ -186,12 +186,17 @@ def after_failure(
     else:
         reason = "retries_used_up"
         delay = policy.delay(failures, jitter=jitter, error=exception, report=report)
-    if delay is None:
-        move = _move(claimed, State.DEAD, outcome, error=error, reason=reason, ran=ran)
-    else:
-        delay = max(delay, retry_after or 0.0)
-        move = _move(claimed, State.RETRYING, outcome, delay=delay, error=error, ran=ran)
-    return msgspec.structs.replace(move, failures=failures, checkpoint=checkpoint)
+    return _move(
+        claimed,
+        State.DEAD if delay is None else State.RETRYING,
+        outcome,
+        failures=failures,
+        delay=0.0 if delay is None else max(delay, retry_after or 0.0),
+        error=error,
+        reason=reason if delay is None else None,
+        ran=ran,
+        checkpoint=checkpoint,
+    )
 
 
 def after_retry_later(
@@ -204,16 +209,30 @@ def after_retry_later(
     checkpoint: str | None = None,
 ) -> Transition:
     """Decide after the task asked for a later attempt, which is not a failure."""
-    move = _move(claimed, State.SCHEDULED, Outcome.RELEASED, delay=delay, ran=ran, reason=reason)
-    return msgspec.structs.replace(move, at=at, checkpoint=checkpoint)
+    return _move(
+        claimed,
+        State.SCHEDULED,
+        Outcome.RELEASED,
+        delay=delay,
+        at=at,
+        ran=ran,
+        reason=reason,
+        checkpoint=checkpoint,
+    )
 
 
 def after_wait(claimed: Claimed, *, ran: Seconds, checkpoint: str | None = None) -> Transition:
     """Decide after the task suspended itself until an event, which is not a failure. If the event
     came after the `wait` step was recorded, `apply` releases the execution at once.
     """
-    move = _move(claimed, State.WAITING, Outcome.RELEASED, ran=ran, reason=FOR_EVENT)
-    return msgspec.structs.replace(move, checkpoint=checkpoint)
+    return _move(
+        claimed,
+        State.WAITING,
+        Outcome.RELEASED,
+        ran=ran,
+        reason=FOR_EVENT,
+        checkpoint=checkpoint,
+    )
 
 
 def after_unknown(claimed: Claimed, *, delay: Seconds) -> Transition:
@@ -295,10 +314,13 @@ def _move(
     state: State,
     outcome: Outcome,
     *,
+    failures: int | None = None,
     delay: Seconds = 0.0,
+    at: Instant | None = None,
     error: str | None = None,
     reason: str | None = None,
     ran: Seconds | None = None,
+    checkpoint: str | None = None,
 ) -> Transition:
     return Transition(
         id=claimed.id,
@@ -307,12 +329,14 @@ def _move(
         gate=claimed.gate,
         target=state,
         outcome=outcome,
-        failures=claimed.failures,
+        failures=claimed.failures if failures is None else failures,
         crashes=claimed.crashes,
         delay=delay,
+        at=at,
         error=error,
         reason=reason,
         ran=ran,
+        checkpoint=checkpoint,
         schedule=claimed.schedule,
         run=None if claimed.node is None else claimed.parent,
         node=claimed.node,

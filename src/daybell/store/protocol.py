@@ -190,7 +190,8 @@ class QueuePort(Protocol):
         A terminal target releases the unique key, passes on the gate's slot, and updates the
         schedule that fired the execution (`succeeded_for`, `failures`, the next time of a fixed
         delay, and a pause after too many failures), all in the same transaction. A move back raises
-        `attempt` and puts the ended attempt into the log. The store sets the times of all ends.
+        `attempt` and puts the ended attempt into the log. An end also writes the progress that it
+        carries; a move back removes all progress. The store sets the times of all ends.
         """
         ...
 
