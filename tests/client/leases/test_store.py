@@ -239,6 +239,23 @@ async def test_a_failure_is_retried_as_the_code_decides(front):
     assert [line.message for line in part.lines] == ["about to fail"]
 
 
+async def test_an_end_has_the_progress_that_no_report_had(front):
+    (id,) = await enqueued(front.store)
+    remote = front.remote()
+    worker = remote.mint()
+    await remote.queue.register(TENANT, _new(worker), lease=60.0)
+    claim = await remote.queue.claim(
+        TENANT, worker=worker, lease=remote.mint(), queues=["default"], limit=1
+    )
+    end = replace(success(claim.executions[0]), progress=90.0, note="page 9")
+
+    assert await remote.queue.apply(TENANT, worker=worker, transitions=[end]) == []
+
+    ended = await front.client.execution(id)
+    assert (ended.status, ended.progress, ended.note) == ("succeeded", 90.0, "page 9")
+    await remote.close()
+
+
 async def test_a_lost_lease_ends_the_work_and_late_reports_are_refused(front):
     (id,) = await enqueued(front.store)
     remote = front.remote()
@@ -258,7 +275,7 @@ async def test_a_lost_lease_ends_the_work_and_late_reports_are_refused(front):
             TENANT, worker=worker, lease=remote.mint(), queues=["default"], limit=1
         )
     (verdict,) = await remote.queue.apply(
-        TENANT, worker=worker, transitions=[success(claim.executions[0])]
+        TENANT, worker=worker, transitions=[replace(success(claim.executions[0]), progress=9.0)]
     )
 
     assert verdict.ruling == "stale" and verdict.current == 2
