@@ -182,7 +182,7 @@ class Client(ClientContext):
         self, *, cursor: str | None = None, **filters: Unpack[Filters]
     ) -> Page[wire.DeadLetterGroup]:
         """Dead letters by job and fingerprint of the error, the largest group first. One call reads
-        5,000 letters; with a cursor, the groups of the next page add to these.
+        1,000 letters; with a cursor, the groups of the next page add to these.
         """
         found = await execution_room.dead_letter_groups(self, cursor=cursor, **filters)
         return answers.dead_letter_groups(

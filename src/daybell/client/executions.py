@@ -593,7 +593,6 @@ async def count_matching(
 # Cancellation.
 
 
-GROUP_PAGES: Final = 5  # of dead letters that one call groups
 UNFINISHED_STATES: Final = frozenset(State) - TERMINAL
 ProgressCallback = Callable[[int], object]  # called with the number of executions in a batch
 
@@ -703,16 +702,15 @@ async def dead_letter_groups(
 ) -> Page[LetterGroup]:
     """Dead letters by job and fingerprint of the error, the largest group first.
 
-    One call reads GROUP_PAGES pages of letters, newest first. If there are more, the page has a
-    cursor, and the groups of the next one add to these.
+    One call reads PAGE_ITEMS_MAX letters, newest first. If there are more, the page has a cursor,
+    and the groups of the next one add to these.
     """
     where = await _letters(client, filters)
-    sweep = Sweep(cursor=cursor, pages=GROUP_PAGES, is_bounded=True)
-    groups: dict[tuple[str, str | None, str], LetterGroup] = {}
-    async for some in sweep_pages(client.store, client.tenant, [where], sweep):
-        group_letters(some, groups)
-    ranked = sorted(groups.values(), key=lambda one: (-one.count, one.job, one.error))
-    return Page(items=tuple(ranked), next_cursor=sweep.cursor)
+    page = await client.store.catalog.list_executions(
+        client.tenant, where, limit=PAGE_ITEMS_MAX, cursor=cursor
+    )
+    ranked = sorted(group_letters(page.items), key=lambda one: (-one.count, one.job, one.error))
+    return Page(items=tuple(ranked), next_cursor=page.next_cursor)
 
 
 async def count_dead_letters(

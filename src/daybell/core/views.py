@@ -215,10 +215,9 @@ class LetterGroup(msgspec.Struct, kw_only=True):
     execution: UUID  # the newest
 
 
-def group_letters(
-    found: Iterable[Execution], groups: dict[tuple[str, str | None, str], LetterGroup]
-) -> None:
-    """Add dead letters, newest first, to their groups."""
+def group_letters(found: Iterable[Execution]) -> Iterable[LetterGroup]:
+    """Group dead letters, newest first."""
+    groups: dict[tuple[str, str | None, str], LetterGroup] = {}
     known: dict[str, tuple[Failure, str]] = {}  # many have the same error
     for one in found:
         if one.error is not None and one.error not in known:
@@ -241,6 +240,7 @@ def group_letters(
         group.count += 1
         group.first_seen = min(group.first_seen, ended)
         group.last_seen = max(group.last_seen, ended)
+    return groups.values()
 
 
 def matches_error(kept: str | None, wanted: str) -> bool:

@@ -376,7 +376,6 @@ async def test_dead_letters_are_grouped_by_job_and_error(http, client):
 
 
 async def test_groups_of_many_dead_letters_come_in_parts(http, client, monkeypatch):
-    monkeypatch.setattr(executions, "GROUP_PAGES", 1)
     monkeypatch.setattr(executions, "PAGE_ITEMS_MAX", 2)
     await orders(client, 1, 2, 3)
     for _ in range(3):

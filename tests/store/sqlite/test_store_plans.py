@@ -3,6 +3,7 @@
 import pytest
 
 from daybell.core.execution import State
+from daybell.core.views import ExecutionFilter
 from daybell.store.sqlite import enqueue, gates, queue, schedules, views, workers
 from tests.builders import TENANT, an_execution, claimed, dead, defined, finished
 
@@ -137,3 +138,38 @@ async def test_a_look_at_a_huge_backlog_sees_the_newest_and_all_that_run(store, 
     assert found["busy"].unfinished == {State.RUNNING, State.SCHEDULED}
     assert found["ended"].unfinished == set()
     assert hands.one.job == "busy"
+
+
+class Recorder:
+    """A transaction whose statements are kept."""
+
+    def __init__(self, tx):
+        self._tx = tx
+        self.sent = []
+
+    def execute(self, statement, *values):
+        self.sent.append(statement)
+        return self._tx.execute(statement, *values)
+
+    def __getattr__(self, name):
+        return getattr(self._tx, name)
+
+
+async def test_dead_letters_are_read_in_the_order_of_their_index(store, raw, monkeypatch):
+    newest, recorders = views.newest, []
+
+    def recorded(tx, *rest):
+        recorders.append(Recorder(tx))
+        return newest(recorders[0], *rest)
+
+    monkeypatch.setattr(views, "newest", recorded)
+    await store.catalog.list_executions(TENANT, ExecutionFilter(dead_letters=True), limit=10)
+
+    walks = [one for one in recorders[0].sent if "FROM execution" in one]
+    plans = [
+        [step for *_, step in raw.execute(f"EXPLAIN QUERY PLAN {one}", [None] * one.count("?"))]
+        for one in walks
+    ]
+    index = "INDEX execution_ended_otherwise (tenant=? AND state=? AND id"
+    assert len(plans) == 2
+    assert all(len(steps) == 1 and index in steps[0] for steps in plans), plans

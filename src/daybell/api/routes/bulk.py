@@ -483,7 +483,7 @@ async def list_dead_letters(
 async def group_dead_letters(request: Request, caller: Caller, query: Search) -> Response:
     """Group dead letters by job and error, with count, first and last time.
 
-    One request reads 5,000 letters, newest first, and ignores `limit`. If there are more, the
+    One request reads the 1,000 newest letters, and ignores `limit`. If there are more, the
     groups of the answer to `next_cursor` add to these. `q` of a group selects its letters.
     """
     page = await caller.client.dead_letter_groups(

@@ -319,7 +319,7 @@ class RemoteClient:
         self, *, cursor: str | None = None, **filters: Unpack[Filters]
     ) -> Page[wire.DeadLetterGroup]:
         """Dead letters by job and fingerprint of the error, the largest group first. One call reads
-        5,000 letters; with a cursor, the groups of the next page add to these.
+        1,000 letters; with a cursor, the groups of the next page add to these.
         """
         check_no_status(filters)
         asked = {**encode_parameters(filters), "cursor": cursor}
