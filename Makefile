@@ -58,7 +58,7 @@ web: .venv/.run ## Build the dashboard, if web/ has changed
 web-dev: web ## Serve the dashboard from its sources, with hot reload
 	@cd web && "$$(../$(BIN)/python ../hatch_build.py --node)" node_modules/vite/bin/vite.js
 
-web-types: .venv/.dev ## Write the types of the API for the dashboard
+web-types: .venv/.dev ## Write the types of the API for the dashboard, and format its sources
 	@$(BIN)/python -m tools.web_types
 
 screenshots: .venv/.dev web ## Take pictures of all pages of the dashboard

@@ -1,5 +1,5 @@
-"""Write `web/src/schema.ts`, the types of the API for the dashboard, from its OpenAPI document, and
-`web/src/options.ts`, the options of jobs, from their table.
+"""Write `web/src/data/schema.ts`, the types of the API for the dashboard, from its document, and
+`web/src/data/options.ts`, the options of jobs, from their table. Format all other sources.
 
 Texts, examples, headers and answers to errors are left out of the types: the dashboard does not
 read them, and the file would be seven times as long. It needs the packages of `tests/browser`.
@@ -22,8 +22,8 @@ from daybell.core.options import OPTIONS, Option
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ROOT / "tests" / "browser" / "node_modules"
-TYPES = ROOT / "web" / "src" / "schema.ts"
-JOB_OPTIONS = ROOT / "web" / "src" / "options.ts"
+TYPES = ROOT / "web" / "src" / "data" / "schema.ts"
+JOB_OPTIONS = ROOT / "web" / "src" / "data" / "options.ts"
 # Options for which the form of a job has fields of its own, or none: files set a source.
 OWN_FIELDS = frozenset(
     {
@@ -134,6 +134,19 @@ def _type_of(option: Option) -> str:
     return {"string": "text", "boolean": "flag"}.get(option.schema.get("type", ""), "value")
 
 
+def run_prettier(node: str, option: str) -> list[str]:
+    """Format the sources with `--write`, or compare them with `--list-different`; return the names
+    of files that differ.
+    """
+    cli = PACKAGES / "prettier" / "bin" / "prettier.cjs"
+    words = [node, str(cli), option, "web/src", "web/vite.config.ts"]
+    ignored = ("--ignore-path", "web/.prettierignore")
+    done = subprocess.run([*words, *ignored], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode > 1:
+        raise RuntimeError(done.stderr)
+    return done.stdout.splitlines()
+
+
 def main() -> None:
     """Write the files."""
     sys.path.insert(0, str(ROOT))
@@ -144,6 +157,7 @@ def main() -> None:
         npm_ci(PACKAGES.parent, node, environment)
     TYPES.write_text(render(node))
     JOB_OPTIONS.write_text(render_options())
+    run_prettier(node, "--write")
     print(f"{TYPES.relative_to(ROOT)} and {JOB_OPTIONS.relative_to(ROOT)} are written")
 
 

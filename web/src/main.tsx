@@ -1,33 +1,34 @@
 import { QueryClientProvider } from "@tanstack/react-query";
 import { Component, lazy, type ReactNode, StrictMode, Suspense } from "react";
 import { createRoot } from "react-dom/client";
-import { queries } from "./api.ts";
-import { connect, liveStore } from "./live.ts";
-import { ExecutionsPage } from "./executions.tsx";
-import { JobsPage } from "./jobs.tsx";
-import { OverviewPage } from "./overview.tsx";
-import { useAddress } from "./router.tsx";
-import { begin, session } from "./session.ts";
+import { queries } from "./data/api.ts";
+import { connect, liveStore } from "./data/live.ts";
+import { useAddress } from "./data/router.tsx";
+import { begin, session } from "./data/session.ts";
+import { useStore } from "./data/store.ts";
+import { ExecutionsPage } from "./pages/executions.tsx";
+import { JobsPage } from "./pages/jobs.tsx";
+import { OverviewPage } from "./pages/overview.tsx";
+import { Button } from "./parts/controls.tsx";
+import { Empty, Notice, Page, Skeleton } from "./parts/page.tsx";
 import { Login, Shell } from "./shell.tsx";
-import { useStore } from "./store.ts";
-import { Button, Empty, Notice, Page, Skeleton } from "./ui.tsx";
-import "./tokens.css";
-import "./app.css";
-import "./pages.css";
+import "./styles/tokens.css";
+import "./styles/app.css";
+import "./styles/pages.css";
 
-const ExecutionPage = lazy(() => import("./execution.tsx"));
-const JobPage = lazy(() => import("./job.tsx"));
-const JobForm = lazy(() => import("./job-form.tsx"));
-const DeadLettersPage = lazy(() => import("./dead.tsx"));
-const EventsPage = lazy(() => import("./events.tsx"));
-const SettingsPage = lazy(() => import("./settings.tsx"));
-const WorkflowPage = lazy(() => import("./workflows.tsx"));
-const WorkflowsPage = lazy(() => import("./workflows.tsx").then((page) => ({ default: page.WorkflowsPage })));
-const QueuesPage = lazy(() => import("./queues.tsx").then((page) => ({ default: page.QueuesPage })));
-const WorkersPage = lazy(() => import("./queues.tsx").then((page) => ({ default: page.WorkersPage })));
-const AlertsPage = lazy(() => import("./alerts.tsx"));
-const LogsPage = lazy(() => import("./logs.tsx"));
-const CalendarPage = lazy(() => import("./calendar.tsx"));
+const ExecutionPage = lazy(() => import("./pages/execution.tsx"));
+const JobPage = lazy(() => import("./pages/job.tsx"));
+const JobForm = lazy(() => import("./pages/job-form.tsx"));
+const DeadLettersPage = lazy(() => import("./pages/dead.tsx"));
+const EventsPage = lazy(() => import("./pages/events.tsx"));
+const SettingsPage = lazy(() => import("./pages/settings.tsx"));
+const WorkflowPage = lazy(() => import("./pages/workflows.tsx"));
+const WorkflowsPage = lazy(() => import("./pages/workflows.tsx").then((page) => ({ default: page.WorkflowsPage })));
+const QueuesPage = lazy(() => import("./pages/queues.tsx").then((page) => ({ default: page.QueuesPage })));
+const WorkersPage = lazy(() => import("./pages/queues.tsx").then((page) => ({ default: page.WorkersPage })));
+const AlertsPage = lazy(() => import("./pages/alerts.tsx"));
+const LogsPage = lazy(() => import("./pages/logs.tsx"));
+const CalendarPage = lazy(() => import("./pages/calendar.tsx"));
 
 function View() {
   const { parts } = useAddress();
@@ -67,7 +68,9 @@ function View() {
 function Nowhere() {
   return (
     <Page title="Not found">
-      <Empty icon="search" title="There is no page at this address">Ctrl K finds pages, jobs and executions.</Empty>
+      <Empty icon="search" title="There is no page at this address">
+        Ctrl K finds pages, jobs and executions.
+      </Empty>
     </Page>
   );
 }
@@ -84,7 +87,9 @@ class Boundary extends Component<{ children: ReactNode }, { error: Error | null 
       <Page title="This page failed">
         <Notice>
           {this.state.error.message}{" "}
-          <Button size="small" onClick={() => window.location.reload()}>Load it again</Button>
+          <Button size="small" onClick={() => window.location.reload()}>
+            Load it again
+          </Button>
         </Notice>
       </Page>
     );
@@ -99,7 +104,21 @@ function App() {
   return (
     <Shell>
       <Boundary key={path}>
-        <Suspense fallback={<Page title=""><Skeleton lines={8} /></Page>}>{mine ? <View /> : <Page title=""><Skeleton lines={8} /></Page>}</Suspense>
+        <Suspense
+          fallback={
+            <Page title="">
+              <Skeleton lines={8} />
+            </Page>
+          }
+        >
+          {mine ? (
+            <View />
+          ) : (
+            <Page title="">
+              <Skeleton lines={8} />
+            </Page>
+          )}
+        </Suspense>
       </Boundary>
     </Shell>
   );

@@ -1,15 +1,17 @@
 /** The frame around all pages: navigation, the live sign, theme, login, messages. */
 
 import { type ReactNode, useEffect, useState } from "react";
-import { useGet } from "./api.ts";
-import { count, duration, useNow } from "./format.ts";
-import { live, liveStore } from "./live.ts";
+import { useGet } from "./data/api.ts";
+import { count, duration, useNow } from "./data/format.ts";
+import { live, liveStore } from "./data/live.ts";
+import { Link, useAddress } from "./data/router.tsx";
+import { logIn, logOut, session } from "./data/session.ts";
+import { createKept, useStore } from "./data/store.ts";
+import { dismiss, toasts } from "./data/toast.ts";
 import { openPalette, Palette } from "./palette.tsx";
-import { Link, useAddress } from "./router.tsx";
-import { logIn, logOut, session } from "./session.ts";
-import { createKept, useStore } from "./store.ts";
-import { dismiss, toasts } from "./toast.ts";
-import { Button, Field, Icon, type IconName, Notice } from "./ui.tsx";
+import { Button, Field } from "./parts/controls.tsx";
+import { Notice } from "./parts/page.tsx";
+import { Icon, type IconName } from "./parts/status.tsx";
 
 /** Pages that begin a group in the navigation. */
 const FIRST = ["/dead-letters", "/queues", "/settings"];
@@ -39,9 +41,12 @@ export function Shell({ children }: { children: ReactNode }) {
       {isOpen && <button type="button" className="scrim" aria-label="Close the menu" onClick={() => setOpen(false)} />}
       <div className="main">
         <header className="topbar">
-          <span className="menu"><Button icon="menu" kind="quiet" label="Menu" onClick={() => setOpen(true)} /></span>
+          <span className="menu">
+            <Button icon="menu" kind="quiet" label="Menu" onClick={() => setOpen(true)} />
+          </span>
           <button type="button" className="search-button" onClick={openPalette}>
-            <Icon name="search" /><span>Search or run a command</span> <kbd>Ctrl K</kbd>
+            <Icon name="search" />
+            <span>Search or run a command</span> <kbd>Ctrl K</kbd>
           </button>
           <span className="grow" />
           <LiveSign />
@@ -65,26 +70,46 @@ function Sidebar({ isOpen }: { isOpen: boolean }) {
   const at = `/${path.split("/")[1] ?? ""}`;
   return (
     <aside className="sidebar" data-open={isOpen}>
-      <Link className="brand" href="/"><img src="/bell.svg" alt="" />Daybell</Link>
+      <Link className="brand" href="/">
+        <img src="/bell.svg" alt="" />
+        Daybell
+      </Link>
       <nav className="nav" aria-label="Pages">
         {PAGES.map(([href, name, icon]) => (
-          <Link key={href} href={href} data-first={FIRST.includes(href)} aria-current={href === at ? "page" : undefined}>
-            <Icon name={icon} />{name}
+          <Link
+            key={href}
+            href={href}
+            data-first={FIRST.includes(href)}
+            aria-current={href === at ? "page" : undefined}
+          >
+            <Icon name={icon} />
+            {name}
             {href === "/dead-letters" && dead > 0 && (
               <span className="badge bad">{count(dead, stats.data?.has_more_dead_letters)}</span>
             )}
-            {href === "/alerts" && open > 0 && <span className="badge bad">{count(open, incidents.data?.next_cursor != null)}</span>}
+            {href === "/alerts" && open > 0 && (
+              <span className="badge bad">{count(open, incidents.data?.next_cursor != null)}</span>
+            )}
           </Link>
         ))}
       </nav>
       <div className="foot small faint">
         {mine && (
           <div className="row between">
-            <span className="cut" title={mine.name ?? "no key needed here"}>{mine.tenant} · {mine.role}</span>
-            {mine.csrf_token && <Button size="small" kind="quiet" onClick={() => void logOut()}>Log out</Button>}
+            <span className="cut" title={mine.name ?? "no key needed here"}>
+              {mine.tenant} · {mine.role}
+            </span>
+            {mine.csrf_token && (
+              <Button size="small" kind="quiet" onClick={() => void logOut()}>
+                Log out
+              </Button>
+            )}
           </div>
         )}
-        <div className="row between"><a href="/docs">API</a><span>{mine?.version}</span></div>
+        <div className="row between">
+          <a href="/docs">API</a>
+          <span>{mine?.version}</span>
+        </div>
       </div>
     </aside>
   );
@@ -103,13 +128,23 @@ function LiveSign() {
   const skew = useStore(liveStore).skew;
   if (frozenAt !== null)
     return (
-      <button type="button" className="live warn" title="Nothing on this page changes now" onClick={() => live.freeze(false)}>
+      <button
+        type="button"
+        className="live warn"
+        title="Nothing on this page changes now"
+        onClick={() => live.freeze(false)}
+      >
         <Icon name="play" /> Frozen {duration(Math.max(0, Math.round((now - skew - frozenAt) / 1000)))}
       </button>
     );
   if (state === "live")
     return (
-      <button type="button" className="live live-state" title="Live. Press to freeze the page" onClick={() => live.freeze(true)}>
+      <button
+        type="button"
+        className="live live-state"
+        title="Live. Press to freeze the page"
+        onClick={() => live.freeze(true)}
+      >
         <i /> Live
       </button>
     );
@@ -146,9 +181,21 @@ function Toasts() {
     <div className="toasts" aria-live="polite">
       {all.map((one) => (
         <div key={one.id} className="toast">
-          <span className={`tone-${one.tone}`}><Icon name={one.tone === "ok" ? "check" : "dead"} /></span>
+          <span className={`tone-${one.tone}`}>
+            <Icon name={one.tone === "ok" ? "check" : "dead"} />
+          </span>
           <span className="grow">{one.text}</span>
-          {one.undo && <Button size="small" onClick={() => { one.undo?.(); dismiss(one.id); }}>Undo</Button>}
+          {one.undo && (
+            <Button
+              size="small"
+              onClick={() => {
+                one.undo?.();
+                dismiss(one.id);
+              }}
+            >
+              Undo
+            </Button>
+          )}
           <Button size="small" kind="quiet" icon="cross" label="Dismiss" onClick={() => dismiss(one.id)} />
         </div>
       ))}
@@ -173,21 +220,47 @@ export function Login() {
   };
   return (
     <main className="page login">
-      <form className="card" onSubmit={(event) => { event.preventDefault(); void enter(); }}>
+      <form
+        className="card"
+        onSubmit={(event) => {
+          event.preventDefault();
+          void enter();
+        }}
+      >
         <div className="body stack">
-          <span className="brand"><img src="/bell.svg" alt="" />Daybell</span>
+          <span className="brand">
+            <img src="/bell.svg" alt="" />
+            Daybell
+          </span>
           <h1>Log in with a key</h1>
           <p className="muted">
             The server keeps a session in a cookie that scripts cannot read. It ends with the key.
           </p>
-          <Field label="Key" hint={<>A key begins with dbk_. <code>daybell keys create me --role viewer</code> makes one.</>}>
+          <Field
+            label="Key"
+            hint={
+              <>
+                A key begins with dbk_. <code>daybell keys create me --role viewer</code> makes one.
+              </>
+            }
+          >
             {(id) => (
-              <input id={id} className="input mono" type="password" autoComplete="off" autoFocus required
-                value={key} onChange={(event) => setKey(event.target.value)} />
+              <input
+                id={id}
+                className="input mono"
+                type="password"
+                autoComplete="off"
+                autoFocus
+                required
+                value={key}
+                onChange={(event) => setKey(event.target.value)}
+              />
             )}
           </Field>
           {wrong && <Notice>{wrong}</Notice>}
-          <Button type="submit" kind="primary" disabled={isBusy || !key.trim()}>Log in</Button>
+          <Button type="submit" kind="primary" disabled={isBusy || !key.trim()}>
+            Log in
+          </Button>
         </div>
       </form>
     </main>
