@@ -76,8 +76,11 @@ function Nowhere() {
 }
 
 /** Keeps a mistake on one page away from the others. */
-class Boundary extends Component<{ children: ReactNode }, { error: Error | null }> {
+class Boundary extends Component<{ children: ReactNode; path: string }, { error: Error | null }> {
   override state = { error: null as Error | null };
+  override componentDidUpdate(before: { path: string }) {
+    if (before.path !== this.props.path && this.state.error) this.setState({ error: null });
+  }
   static getDerivedStateFromError(error: Error) {
     return { error };
   }
@@ -97,13 +100,13 @@ class Boundary extends Component<{ children: ReactNode }, { error: Error | null 
 }
 
 function App() {
-  const { path } = useAddress();
+  const { path, parts } = useAddress();
   const isOut = useStore(liveStore).state === "login";
   const mine = useStore(session);
   if (isOut) return <Login />;
   return (
     <Shell>
-      <Boundary key={path}>
+      <Boundary key={parts.slice(0, 2).join("/")} path={path}>
         <Suspense
           fallback={
             <Page title="">

@@ -1,16 +1,18 @@
 /** The command palette: finds pages, jobs, executions and queues, and runs actions. */
 
 import { type KeyboardEvent, useEffect, useRef, useState } from "react";
-import { useGet } from "./data/api.ts";
+import { type Job, type Queue, useChange, useGet, type Worker } from "./data/api.ts";
 import { isFrozen, live } from "./data/live.ts";
-import { executionPath, jobPath, navigate, searchPath } from "./data/router.tsx";
-import { type Action, useCan } from "./data/session.ts";
+import { executionPath, jobPath, navigate, searchPath, to } from "./data/router.tsx";
+import { type Action, useCan, useIsAtLeast } from "./data/session.ts";
 import { createStore, useStore } from "./data/store.ts";
 import { Icon, type IconName, Status } from "./parts/status.tsx";
 import { PAGES } from "./shell.tsx";
+import { nextTheme } from "./data/theme.ts";
 
 const isOpen = createStore(false);
 export const openPalette = () => isOpen.set(true);
+export const togglePalette = () => isOpen.set((now) => !now);
 
 interface Option {
   group: string;
@@ -21,43 +23,11 @@ interface Option {
   run: () => void;
 }
 
-const ID = /^[0-9a-f]{8}-[0-9a-f-]{27}$/i;
-const GO: Record<string, string> = {
-  o: "/",
-  j: "/jobs",
-  e: "/executions",
-  w: "/workflows",
-  c: "/calendar",
-  d: "/dead-letters",
-  l: "/logs",
-  a: "/alerts",
-  q: "/queues",
-};
+export const helpStore = createStore(false);
 
+const ID = /^[0-9a-f]{8}-[0-9a-f-]{27}$/i;
 export function Palette() {
-  const shown = useStore(isOpen);
-  useEffect(() => {
-    let wasG = false;
-    const press = (event: globalThis.KeyboardEvent) => {
-      if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") {
-        event.preventDefault();
-        isOpen.set((now) => !now);
-        return;
-      }
-      const inField = (event.target as HTMLElement).closest?.("input, textarea, select, dialog");
-      if (inField || event.ctrlKey || event.metaKey || event.altKey) return;
-      if (event.key === "/") {
-        event.preventDefault();
-        document.querySelector<HTMLInputElement>("main input[type=search]")?.focus();
-      }
-      const page = wasG ? GO[event.key] : undefined;
-      wasG = event.key === "g";
-      if (page) navigate(page);
-    };
-    window.addEventListener("keydown", press);
-    return () => window.removeEventListener("keydown", press);
-  }, []);
-  return shown ? <Dialog /> : null;
+  return useStore(isOpen) ? <Dialog /> : null;
 }
 
 function Dialog() {
@@ -135,8 +105,59 @@ function Dialog() {
   );
 }
 
+/** What can be done with a job, a queue or a worker whose name fits. */
+function useVerbs(jobs: Job[], queues: Queue[], workers: Worker[]): Option[] {
+  const can = useCan();
+  const pause = useChange("post", "/queues/{name}/pause", (one) => `${one.name} is paused`, "/queues/{name}/resume");
+  const resume = useChange("post", "/queues/{name}/resume", (one) => `${one.name} is resumed`, "/queues/{name}/pause");
+  const drain = useChange("post", "/workers/{id}/drain", () => "It takes nothing more");
+  const verbs: [string, string, IconName, Action, boolean][] = [
+    ["Trigger", "?do=trigger", "play", "trigger", true],
+    ["Pause", "?do=pause", "pause", "pause", false],
+    ["Backfill", "?do=backfill", "calendar", "backfill", false],
+    ["Edit", "/edit", "edit", "define", true],
+    ["Delete", "?do=delete", "trash", "define", true],
+  ];
+  const group = "Actions";
+  return [
+    ...jobs.flatMap((job) =>
+      verbs
+        .filter(([, , , action, isForAll]) => can(action) && (isForAll || job.schedules.length > 0))
+        .map(([verb, at, icon]): Option => ({
+          group,
+          name: `${verb} ${job.name}…`,
+          icon,
+          run: () => navigate(jobPath(job.name) + at),
+        })),
+    ),
+    ...(can("pause") ? queues : []).map((one): Option => ({
+      group,
+      name: `${one.is_paused ? "Resume" : "Pause"} queue ${one.name}`,
+      icon: one.is_paused ? "play" : "pause",
+      run: () => (one.is_paused ? resume : pause).mutate({ path: { name: one.name }, body: {} }),
+    })),
+    ...(can("drain") ? workers.filter((one) => one.state === "live") : []).map((one): Option => ({
+      group,
+      name: `Drain worker ${one.name}`,
+      icon: "hourglass",
+      hint: one.worker_id.slice(-8),
+      run: () => drain.mutate({ path: { id: one.worker_id } }),
+    })),
+  ];
+}
+
+const TABS: [string, string, IconName][] = [
+  ["/queues/limits", "Limits", "hourglass"],
+  ["/settings/keys", "Keys", "key"],
+  ["/settings/secrets", "Secrets", "key"],
+  ["/settings/audit", "Audit log", "executions"],
+  ["/alerts/rules", "Alert rules", "bell"],
+  ["/alerts/subscriptions", "Subscriptions", "events"],
+];
+
 function useOptions(text: string): Option[] {
   const can = useCan();
+  const isAdmin = useIsAtLeast("admin");
   const jobs = useGet("/jobs", { query: { q: text || undefined, limit: 8 }, every: false });
   const queues = useGet("/queues", { query: { limit: 50 }, every: false });
   const workers = useGet("/workers", { query: { limit: 200 }, every: false, on: text !== "" });
@@ -144,12 +165,10 @@ function useOptions(text: string): Option[] {
   const found: Option[] = [];
   if (ID.test(text))
     found.push({ group: "Execution", name: text, icon: "executions", run: () => navigate(executionPath(text)) });
-  const pages = PAGES.filter(([, name]) => matches(name)).map(([href, name, icon]): Option => ({
-    group: "Pages",
-    name,
-    icon,
-    run: () => navigate(href),
-  }));
+  const places = isAdmin && text ? [...PAGES, ...TABS] : PAGES;
+  const pages = places
+    .filter(([, name]) => matches(name))
+    .map(([href, name, icon]): Option => ({ group: "Pages", name, icon, run: () => navigate(href) }));
   // While the answer is on its way, the one before it is shown: only the part that fits.
   const listed = (jobs.data?.items ?? []).filter((job) => !jobs.isPlaceholderData || matches(job.name));
   const named = listed.map((job): Option => ({
@@ -159,65 +178,49 @@ function useOptions(text: string): Option[] {
     hint: job.kind,
     run: () => navigate(jobPath(job.name)),
   }));
-  const verbs: [string, string, IconName, Action, boolean][] = [
-    ["Trigger", "?do=trigger", "play", "trigger", true],
-    ["Pause", "?do=pause", "pause", "pause", false],
-    ["Backfill", "?do=backfill", "calendar", "backfill", false],
-    ["Edit", "/edit", "edit", "define", true],
-    ["Delete", "?do=delete", "trash", "define", true],
-  ];
-  const onJobs = (text ? listed.slice(0, 2) : []).flatMap((job) =>
-    verbs
-      .filter(([, , , action, isForAll]) => can(action) && (isForAll || job.schedules.length > 0))
-      .map(([verb, at, icon]): Option => ({
-        group: "Actions",
-        name: `${verb} ${job.name}…`,
-        icon,
-        run: () => navigate(jobPath(job.name) + at),
-      })),
-  );
   const crew = (workers.data?.items ?? [])
     .filter((one) => text && (matches(one.name) || one.worker_id.includes(text.toLowerCase())))
-    .slice(0, 4)
-    .map((one): Option => ({
-      group: "Workers",
-      name: one.name,
-      state: one.state,
-      hint: one.worker_id.slice(-8),
-      run: () => navigate(searchPath({ worker: one.worker_id })),
-    }));
-  const lines = (queues.data?.items ?? [])
-    .filter((one) => text && matches(one.name))
-    .slice(0, 5)
-    .map((one): Option => ({
-      group: "Queues",
-      name: one.name,
-      icon: "queues",
-      run: () => navigate(`/queues?q=${encodeURIComponent(one.name)}`),
-    }));
+    .slice(0, 4);
+  const lines = (queues.data?.items ?? []).filter((one) => text && matches(one.name)).slice(0, 5);
+  const verbs = useVerbs(text ? listed.slice(0, 2) : [], lines.slice(0, 2), crew.slice(0, 2));
+  const go = (name: string, icon: IconName, path: string): Option => ({
+    group: "Actions",
+    name,
+    icon,
+    run: () => navigate(path),
+  });
   const actions: Option[] = [
-    ...(can("define")
-      ? [{ group: "Actions", name: "Create a job", icon: "plus" as const, run: () => navigate("/jobs/new") }]
-      : []),
+    ...(can("define") ? [go("Create a job", "plus", "/jobs/new")] : []),
+    ...(can("signal") ? [go("Publish an event", "events", "/events?do=publish")] : []),
+    ...(isAdmin ? [go("Create a key", "key", "/settings/keys?do=new")] : []),
+    go("Failed executions of the last hour", "dead", searchPath({ status: "dead", finished: "<1h" })),
     {
       group: "Actions",
       name: isFrozen() ? "Unfreeze the page" : "Freeze the page",
       icon: "pause",
       run: () => live.freeze(!isFrozen()),
     },
-    {
-      group: "Actions",
-      name: "Failed executions of the last hour",
-      icon: "dead",
-      run: () => navigate(searchPath({ status: "dead", finished: "<1h" })),
-    },
+    { group: "Actions", name: "Change the theme", icon: "moon", run: nextTheme },
+    { group: "Actions", name: "Show the keys of the keyboard", icon: "info", run: () => helpStore.set(true) },
   ];
   return [
     ...found,
     ...(text ? [...named, ...pages] : [...pages, ...named]),
-    ...lines,
-    ...crew,
-    ...onJobs,
+    ...lines.map((one): Option => ({
+      group: "Queues",
+      name: one.name,
+      icon: "queues",
+      hint: one.is_paused ? "paused" : undefined,
+      run: () => navigate(to("/queues", { q: one.name })),
+    })),
+    ...crew.map((one): Option => ({
+      group: "Workers",
+      name: one.name,
+      state: one.state,
+      hint: one.worker_id.slice(-8),
+      run: () => navigate(searchPath({ worker: one.worker_id })),
+    })),
+    ...verbs,
     ...actions.filter((one) => matches(one.name)),
   ];
 }

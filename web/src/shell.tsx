@@ -2,16 +2,18 @@
 
 import { type ReactNode, useEffect, useState } from "react";
 import { useGet } from "./data/api.ts";
-import { count, duration, useNow } from "./data/format.ts";
+import { count, duration, minutes, relative, useNow } from "./data/format.ts";
 import { live, liveStore } from "./data/live.ts";
 import { Link, useAddress } from "./data/router.tsx";
 import { logIn, logOut, session } from "./data/session.ts";
-import { createKept, useStore } from "./data/store.ts";
+import { useStore } from "./data/store.ts";
 import { dismiss, toasts } from "./data/toast.ts";
+import { Keyboard } from "./keyboard.tsx";
 import { openPalette, Palette } from "./palette.tsx";
 import { Button, Field } from "./parts/controls.tsx";
 import { Notice } from "./parts/page.tsx";
 import { Icon, type IconName } from "./parts/status.tsx";
+import { nextTheme, theme } from "./data/theme.ts";
 
 /** Pages that begin a group in the navigation. */
 const FIRST = ["/dead-letters", "/queues", "/settings"];
@@ -34,9 +36,20 @@ export const PAGES: [string, string, IconName][] = [
 export function Shell({ children }: { children: ReactNode }) {
   const [isOpen, setOpen] = useState(false);
   const { path } = useAddress();
+  const mine = useStore(session);
   useEffect(() => setOpen(false), [path]);
   return (
     <div className="shell">
+      <a
+        className="skip"
+        href="#main"
+        onClick={(event) => {
+          event.preventDefault();
+          document.getElementById("main")?.focus();
+        }}
+      >
+        Skip to the content
+      </a>
       <Sidebar isOpen={isOpen} />
       {isOpen && <button type="button" className="scrim" aria-label="Close the menu" onClick={() => setOpen(false)} />}
       <div className="main">
@@ -49,12 +62,18 @@ export function Shell({ children }: { children: ReactNode }) {
             <span>Search or run a command</span> <kbd>Ctrl K</kbd>
           </button>
           <span className="grow" />
+          {mine?.read_only && (
+            <span className="chip" title="This server was started with --read-only: it refuses changes">
+              Read only
+            </span>
+          )}
           <LiveSign />
           <ThemeButton />
         </header>
         {children}
       </div>
       <Palette />
+      <Keyboard />
       <Toasts />
     </div>
   );
@@ -149,30 +168,18 @@ function LiveSign() {
       </button>
     );
   const [word, tone] = WORDS[state];
-  const away = duration(Math.max(0, Math.round((now - skew - heardAt) / 1000)));
+  const heard = new Date(heardAt + skew).toISOString();
   return (
-    <span className={`live ${tone}`} role="status">
-      <i /> {state === "stale" ? `Stale since ${away}` : word}
+    <span className={`live ${tone}`} role="status" title={`The last answer came ${relative(heard, now)}`}>
+      <i /> {state === "stale" ? `Stale since ${minutes(heard)}` : word}
     </span>
   );
 }
 
-type Theme = "" | "light" | "dark";
-const theme = createKept<Theme>("daybell.theme.v1", "");
-
 function ThemeButton() {
   const now = useStore(theme);
-  useEffect(() => {
-    document.documentElement.dataset.theme = now;
-    try {
-      localStorage.setItem("daybell.theme", now);
-    } catch {
-      // The choice lasts as long as the page.
-    }
-  }, [now]);
-  const next: Theme = now === "" ? "dark" : now === "dark" ? "light" : "";
   const icon = now === "" ? "screen" : now === "dark" ? "moon" : "sun";
-  return <Button icon={icon} kind="quiet" label={`Theme: ${now || "system"}`} onClick={() => theme.set(next)} />;
+  return <Button icon={icon} kind="quiet" label={`Theme: ${now || "system"}`} onClick={nextTheme} />;
 }
 
 function Toasts() {

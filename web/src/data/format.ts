@@ -15,6 +15,12 @@ const UNITS: [number, string][] = [
   [1, "s"],
 ];
 
+/** Round lengths of time, for axes. */
+export const DURATION_STEPS = [
+  0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200,
+  14_400, 21_600, 43_200, 86_400, 172_800, 604_800,
+];
+
 /** A length of time in at most two units. */
 export function duration(seconds: number | null | undefined): string {
   if (seconds === null || seconds === undefined || Number.isNaN(seconds)) return "–";
@@ -52,6 +58,7 @@ const SHORT = new Intl.DateTimeFormat(LOCALE, {
   second: "2-digit",
   hourCycle: "h23",
 });
+const MINUTES = new Intl.DateTimeFormat(LOCALE, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
 const CLOCK = new Intl.DateTimeFormat(LOCALE, {
   hour: "2-digit",
   minute: "2-digit",
@@ -62,6 +69,7 @@ const CLOCK = new Intl.DateTimeFormat(LOCALE, {
 
 export const exact = (at: string) => `${FULL.format(new Date(at))} (${ZONE}) · ${at}`;
 export const short = (at: string) => SHORT.format(new Date(at));
+export const minutes = (at: string) => MINUTES.format(new Date(at));
 export const clock = (at: string) => CLOCK.format(new Date(at));
 
 const COUNT = new Intl.NumberFormat(LOCALE);

@@ -6,7 +6,7 @@ import { duration, readJson, seconds, useNow } from "../data/format.ts";
 import { Link, searchPath, useFilter } from "../data/router.tsx";
 import { useCan, useIsAtLeast } from "../data/session.ts";
 import { toast } from "../data/toast.ts";
-import { Button, Field, Segments } from "../parts/controls.tsx";
+import { Button, Field, Segments, TextField } from "../parts/controls.tsx";
 import { Confirm, Dialog } from "../parts/dialog.tsx";
 import { stateOf, Subject } from "../parts/incident.tsx";
 import { Empty, Fact, Notice, Page, Tabs } from "../parts/page.tsx";
@@ -212,16 +212,14 @@ function NewSubscription({ onClose }: { onClose: () => void }) {
       onSubmit={() => create.mutate({ body: { ...given, ...(status && { status }) } as never }, { onSuccess: onClose })}
     >
       {FIELDS.map(([name, label, hint]) => (
-        <Field key={name} label={label} hint={hint} wrong={wrong(name)}>
-          {(id) => (
-            <input
-              id={id}
-              className="input"
-              value={texts[name] ?? ""}
-              onChange={(event) => setTexts({ ...texts, [name]: event.target.value })}
-            />
-          )}
-        </Field>
+        <TextField
+          key={name}
+          label={label}
+          hint={hint}
+          wrong={wrong(name)}
+          value={texts[name] ?? ""}
+          onChange={(value) => setTexts({ ...texts, [name]: value })}
+        />
       ))}
       <Field label="Status of executions" wrong={wrong("status")}>
         {(id) => (
@@ -416,6 +414,7 @@ function SilenceDialog({ rule, onClose }: { rule: string; onClose: () => void })
     "post",
     "/alerts/{name}/silence",
     (answer) => `${answer.name} sends no messages for ${length}`,
+    "/alerts/{name}/silence",
   );
   return (
     <Dialog
@@ -431,33 +430,21 @@ function SilenceDialog({ rule, onClose }: { rule: string; onClose: () => void })
       <p className="muted">
         Incidents open and close meanwhile. One that is still open at the end gets its message then.
       </p>
-      <Field label="For" hint="Such as 30m or 2h" wrong={silence.error?.message}>
-        {(id) => (
-          <input
-            id={id}
-            className="input"
-            required
-            value={length}
-            onChange={(event) => setLength(event.target.value)}
-          />
-        )}
-      </Field>
-      <Field label="Reason">
-        {(id) => (
-          <input
-            id={id}
-            className="input"
-            maxLength={1000}
-            value={reason}
-            onChange={(event) => setReason(event.target.value)}
-          />
-        )}
-      </Field>
+      <TextField
+        label="For"
+        hint="Such as 30m or 2h"
+        wrong={silence.error?.message}
+        required
+        value={length}
+        onChange={setLength}
+      />
+      <TextField label="Reason" maxLength={1000} value={reason} onChange={setReason} />
     </Dialog>
   );
 }
 
-function Rules() {
+/** Rules and their silences. */
+export function Rules() {
   const list = useList<Alert>("/alerts");
   const can = useCan();
   const now = useNow();
@@ -609,18 +596,16 @@ function RuleDialog({ rule, onClose }: { rule: Alert | null; onClose: () => void
   const wrong = (name: string) =>
     error instanceof ApiError ? error.fields.find((one) => one.field === name)?.message : undefined;
   const input = (name: keyof Texts, label: string, hint: string) => (
-    <Field key={name} label={label} hint={hint} wrong={wrong(name)}>
-      {(id) => (
-        <input
-          id={id}
-          className="input"
-          required={name === "name"}
-          disabled={name === "name" && rule !== null}
-          value={texts[name]}
-          onChange={(event) => setTexts({ ...texts, [name]: event.target.value })}
-        />
-      )}
-    </Field>
+    <TextField
+      key={name}
+      label={label}
+      hint={hint}
+      wrong={wrong(name)}
+      required={name === "name"}
+      disabled={name === "name" && rule !== null}
+      value={texts[name]}
+      onChange={(value) => setTexts({ ...texts, [name]: value })}
+    />
   );
   const save = async () => {
     const addresses = to

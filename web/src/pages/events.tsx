@@ -3,9 +3,9 @@
 import { useState } from "react";
 import { type Answer, useChange, useList } from "../data/api.ts";
 import { plural, readJson } from "../data/format.ts";
-import { executionPath, Link } from "../data/router.tsx";
+import { executionPath, Link, useFilter } from "../data/router.tsx";
 import { useCan } from "../data/session.ts";
-import { Button, Field } from "../parts/controls.tsx";
+import { Button, TextField } from "../parts/controls.tsx";
 import { Dialog } from "../parts/dialog.tsx";
 import { Empty, Page } from "../parts/page.tsx";
 import { Time } from "../parts/status.tsx";
@@ -17,7 +17,9 @@ type Event = Answer<"get", "/events">["items"][number];
 export default function EventsPage() {
   const list = useList<Event>("/events");
   const can = useCan();
-  const [isNew, setNew] = useState(false);
+  const [asks, setAsks] = useFilter("do");
+  const isNew = asks === "publish" && can("signal");
+  const setNew = (on: boolean) => setAsks(on ? "publish" : "");
   const [shown, setShown] = useState<Event | null>(null);
   const columns: Column<Event>[] = [
     {
@@ -123,23 +125,14 @@ function Publish({ onClose }: { onClose: () => void }) {
         publish.mutate({ body: { type: type.trim(), data: data.value } as never }, { onSuccess: onClose })
       }
     >
-      <Field label="Type" hint="Such as order.paid">
-        {(id) => (
-          <input id={id} className="input" required value={type} onChange={(event) => setType(event.target.value)} />
-        )}
-      </Field>
-      <Field label="Data, as JSON" wrong={data.wrong ? "This is not JSON." : undefined}>
-        {(id) => (
-          <textarea
-            id={id}
-            className="area"
-            rows={6}
-            spellCheck={false}
-            value={text}
-            onChange={(event) => setText(event.target.value)}
-          />
-        )}
-      </Field>
+      <TextField label="Type" hint="Such as order.paid" required value={type} onChange={setType} />
+      <TextField
+        label="Data, as JSON"
+        wrong={data.wrong ? "This is not JSON." : undefined}
+        rows={6}
+        value={text}
+        onChange={setText}
+      />
     </Dialog>
   );
 }

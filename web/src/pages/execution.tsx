@@ -1,12 +1,12 @@
 /** One execution: where its time went, what it was given, said and returned, and what can be done. */
 
 import { lazy, Suspense, useState } from "react";
-import { type Execution, type ExecutionDetail, type RunNode, useChange, useGet, useList } from "../data/api.ts";
-import { clock, command, count, duration, exact, readJson, seconds, short, useNow } from "../data/format.ts";
-import { executionPath, jobPath, Link, navigate, searchPath, useFilter } from "../data/router.tsx";
+import { type Execution, type ExecutionDetail, useChange, useGet, useList } from "../data/api.ts";
+import { clock, command, count, duration, exact, readJson, seconds, short } from "../data/format.ts";
+import { executionPath, jobPath, Link, navigate, searchPath } from "../data/router.tsx";
 import { useCan } from "../data/session.ts";
 import { ArgsFields, useArgs } from "../parts/args.tsx";
-import { Button, Copy, Field } from "../parts/controls.tsx";
+import { Button, Copy, TextField } from "../parts/controls.tsx";
 import { Confirm, Dialog } from "../parts/dialog.tsx";
 import { usual as columns } from "../parts/execution-columns.tsx";
 import { errorOf } from "../parts/failure.ts";
@@ -15,8 +15,9 @@ import { Card, Empty, Fact, Notice, Page, Pending, Skeleton, Tabs } from "../par
 import { Status, Time, Told } from "../parts/status.tsx";
 import { Listing } from "../parts/table.tsx";
 import { TimelineBar } from "../parts/timeline.tsx";
-import { brief, Tree } from "../parts/tree.tsx";
+import { Tree } from "../parts/tree.tsx";
 import { Remedies } from "../parts/why.tsx";
+import { Compare } from "./compare.tsx";
 
 const RunView = lazy(() => import("./run.tsx"));
 const APPROVAL = "daybell.approval.";
@@ -330,20 +331,13 @@ function Decide({
           onClose={close}
           onSubmit={send}
         >
-          <Field
+          <TextField
             label={asks === "signal" ? "Data, as JSON" : "Note, for the audit log"}
             wrong={asks === "signal" && data.wrong ? "This is not JSON." : undefined}
-          >
-            {(field) => (
-              <textarea
-                id={field}
-                className="area"
-                rows={4}
-                value={text}
-                onChange={(event) => setText(event.target.value)}
-              />
-            )}
-          </Field>
+            rows={4}
+            value={text}
+            onChange={setText}
+          />
         </Dialog>
       )}
     </Notice>
@@ -568,7 +562,9 @@ function History({ one }: { one: ExecutionDetail }) {
             <time className="num mono small muted" dateTime={moment.at} title={exact(moment.at)}>
               {clock(moment.at)}
             </time>
-            <span className="num small faint plus">+{duration(seconds(begin, moment.at))}</span>
+            <span className="num small faint plus">
+              {moment.at === begin ? "" : `+${duration(seconds(begin, moment.at))}`.replace("+<", "<")}
+            </span>
             <span className="grow cut">
               <b className="strong">{moment.event.replaceAll("_", " ")}</b>
               {moment.node && <span className="muted"> {moment.node}</span>}
@@ -593,184 +589,6 @@ function Nodes({ id }: { id: string }) {
       keyOf={(one) => one.execution_id}
       href={(one) => executionPath(one.execution_id)}
       empty={<Empty icon="workflows" title="No node has started yet" />}
-    />
-  );
-}
-
-const COMPARED = [
-  "status",
-  "version",
-  "queue",
-  "priority",
-  "attempt",
-  "failures",
-  "crashes",
-  "args",
-  "result",
-  "error",
-  "worker_id",
-  "created_at",
-  "started_at",
-  "finished_at",
-] as const;
-
-function Compare({ one }: { one: ExecutionDetail }) {
-  const [id, setId] = useFilter("with");
-  const other = useGet("/executions/{id}", { path: { id }, every: false, on: id !== "" });
-  const recent = useGet("/executions", { query: { job: one.job, limit: 30 }, every: false });
-  const [showsAll, setShowsAll] = useState(false);
-  const now = useNow();
-  const both = other.data && [one, other.data];
-  const ran = both?.map((each) =>
-    each.started_at ? duration(seconds(each.started_at, each.finished_at ?? now)) : "–",
-  );
-  const others = (recent.data?.items ?? []).filter((each) => each.execution_id !== one.execution_id);
-  return (
-    <>
-      <div className="toolbar">
-        <select className="select" aria-label="Compare with" value={id} onChange={(event) => setId(event.target.value)}>
-          <option value="">Compare with…</option>
-          {!others.some((each) => each.execution_id === id) && id && <option value={id}>{id.slice(-8)}</option>}
-          {others.map((each) => (
-            <option key={each.execution_id} value={each.execution_id}>
-              {short(each.created_at)}, {each.status}
-            </option>
-          ))}
-        </select>
-        <Button pressed={showsAll} onClick={() => setShowsAll(!showsAll)}>
-          Equal fields too
-        </Button>
-      </div>
-      {!both || !ran ? (
-        id ? (
-          <Pending error={other.error} />
-        ) : (
-          <Card>
-            <Empty icon="executions" title="Choose the run to compare with" />
-          </Card>
-        )
-      ) : (
-        <>
-          <Card flush>
-            <table className="compare">
-              <thead>
-                <tr>
-                  <th scope="col">Field</th>
-                  {both.map((each) => (
-                    <th key={each.execution_id} scope="col">
-                      <Link className="mono" href={executionPath(each.execution_id)}>
-                        {each.execution_id.slice(-8)}
-                      </Link>
-                    </th>
-                  ))}
-                </tr>
-              </thead>
-              <tbody>
-                <tr data-differs={ran[0] !== ran[1]}>
-                  <th scope="row">ran</th>
-                  {ran.map((text, at) => (
-                    <td key={at}>{text}</td>
-                  ))}
-                </tr>
-                {COMPARED.map((name) => {
-                  const texts = both.map((each) => brief(each[name], 2000));
-                  if (texts[0] === texts[1] && !showsAll) return null;
-                  return (
-                    <tr key={name} data-differs={texts[0] !== texts[1]}>
-                      <th scope="row">{name.replaceAll("_", " ")}</th>
-                      {texts.map((text, at) => (
-                        <td key={at} className="mono small">
-                          {text || "–"}
-                        </td>
-                      ))}
-                    </tr>
-                  );
-                })}
-              </tbody>
-            </table>
-          </Card>
-          {one.workflow && other.data?.workflow && (
-            <CompareNodes a={one.workflow.nodes} b={other.data.workflow.nodes} />
-          )}
-        </>
-      )}
-    </>
-  );
-}
-
-interface NodePair {
-  name: string;
-  nodes: (RunNode | undefined)[];
-  lengths: (number | null)[];
-  change: number | null;
-}
-
-/** The nodes of two runs, those first whose time differs most. */
-function CompareNodes({ a, b }: { a: RunNode[]; b: RunNode[] }) {
-  const names = [...new Set([...a, ...b].map((node) => node.name))];
-  const known = [new Map(a.map((node) => [node.name, node])), new Map(b.map((node) => [node.name, node]))];
-  const rows = names.map((name): NodePair => {
-    const nodes = known.map((each) => each.get(name));
-    const lengths = nodes.map((node) =>
-      node?.started_at && node.finished_at ? seconds(node.started_at, node.finished_at) : null,
-    );
-    const [from, to] = lengths;
-    return { name, nodes, lengths, change: from == null || to == null ? null : to - from };
-  });
-  const differs = (row: NodePair) => row.nodes[0]?.status !== row.nodes[1]?.status;
-  rows.sort((x, y) => Number(differs(y)) - Number(differs(x)) || Math.abs(y.change ?? 0) - Math.abs(x.change ?? 0));
-  const side = (row: NodePair, at: number) => {
-    const node = row.nodes[at];
-    return node ? (
-      <span className="row">
-        <Status state={node.status} bare />
-        {duration(row.lengths[at])}
-      </span>
-    ) : (
-      <span className="faint">not there</span>
-    );
-  };
-  const list = {
-    rows,
-    isPending: false,
-    error: null,
-    refetch: () => undefined,
-    more: () => undefined,
-    reset: () => undefined,
-    isPaged: false,
-    read: 1,
-    hasNextPage: false,
-    isFetchingNextPage: false,
-  };
-  return (
-    <Listing
-      label="Nodes of both runs"
-      list={list}
-      keyOf={(row) => row.name}
-      empty={<Empty icon="workflows" title="Neither run has nodes" />}
-      columns={[
-        {
-          name: "Node",
-          width: "minmax(100px, 2fr)",
-          cell: (row) => <span className={`cut ${differs(row) ? "strong tone-warn" : ""}`}>{row.name}</span>,
-        },
-        { name: "This run", width: "minmax(80px, 1fr)", cell: (row) => side(row, 0) },
-        { name: "The other", width: "minmax(80px, 1fr)", cell: (row) => side(row, 1) },
-        {
-          name: "Change",
-          width: "90px",
-          right: true,
-          cell: (row) =>
-            row.change === null ? (
-              ""
-            ) : (
-              <span className={row.change > 0 ? "tone-warn" : "tone-ok"}>
-                {row.change > 0 ? "+" : "−"}
-                {duration(Math.abs(row.change))}
-              </span>
-            ),
-        },
-      ]}
     />
   );
 }

@@ -1,18 +1,18 @@
 /** The list of executions: one query, the newest first, live. */
 
-import { useMemo, useState } from "react";
+import { useState } from "react";
 import { ApiError, type Execution, useGet, useList } from "../data/api.ts";
-import { command, count, plural } from "../data/format.ts";
-import { executionPath, Link, useAddress, useFilter } from "../data/router.tsx";
+import { command, count } from "../data/format.ts";
+import { executionPath, Link, useFilter } from "../data/router.tsx";
 import { useCan } from "../data/session.ts";
-import { createKept, useStore } from "../data/store.ts";
 import { BulkDialog, type BulkPath } from "../parts/bulk.tsx";
-import { Button, Field } from "../parts/controls.tsx";
-import { columns, EXTRA } from "../parts/execution-columns.tsx";
+import { Button, Segments } from "../parts/controls.tsx";
 import { Empty, Notice, Page } from "../parts/page.tsx";
 import { QueryBar, withCondition } from "../parts/query.tsx";
 import { Listing } from "../parts/table.tsx";
 import { brief } from "../parts/tree.tsx";
+import { SelectionBar, useSelection } from "../parts/selection.tsx";
+import { ColumnsMenu, useColumns, Views } from "./execution-views.tsx";
 
 const QUICK: [string, string][] = [
   ["", "All"],
@@ -22,12 +22,12 @@ const QUICK: [string, string][] = [
   ["succeeded", "Succeeded"],
 ];
 
-interface View {
-  name: string;
-  search: string;
-}
-const views = createKept<View[]>("daybell.views", []);
-const hiddenColumns = createKept<string[]>("daybell.executions.without", EXTRA);
+const SPANS: [string, string][] = [
+  ["", "Any time"],
+  ["1h", "1 h"],
+  ["24h", "24 h"],
+  ["7d", "7 d"],
+];
 
 /** About how many match; a query by content is not counted. */
 function useTotal(q: string) {
@@ -43,21 +43,29 @@ export function ExecutionsPage() {
   const [sort, setSort] = useFilter("sort");
   const list = useList<Execution>("/executions", { q, sort });
   const total = useTotal(q);
-  const [selected, setSelected] = useState<ReadonlySet<string>>(new Set());
+  const selection = useSelection();
   const [asks, setAsks] = useState<{ path: BulkPath; ids?: string[] } | null>(null);
-  const hidden = useStore(hiddenColumns);
-  const shown = useMemo(() => columns.filter((one) => !hidden.includes(one.name)), [hidden]);
+  const shown = useColumns();
   const can = useCan();
-  const toggle = (key: string) => {
-    const next = new Set(selected);
-    if (!next.delete(key)) next.add(key);
-    setSelected(next);
-  };
-  const clear = () => setSelected(new Set());
   const refused = list.error instanceof ApiError && list.error.status === 422 ? list.error : undefined;
   const isTooMany = refused?.fields.some((one) => one.field === "sort");
   const wrong = isTooMany ? undefined : refused?.message;
   const status = /(?:^| )status:(\S+)/.exec(q)?.[1] ?? "";
+  const since = /(?:^| )since:(\S+)/.exec(q)?.[1] ?? "";
+  const verbs = (ids?: string[]) => (
+    <>
+      {can("cancel") && (
+        <Button size="small" icon="slash" onClick={() => setAsks({ path: "/executions/cancel", ids })}>
+          Cancel
+        </Button>
+      )}
+      {can("retry") && (
+        <Button size="small" icon="retry" onClick={() => setAsks({ path: "/executions/retry", ids })}>
+          Retry
+        </Button>
+      )}
+    </>
+  );
   return (
     <Page
       title="Executions"
@@ -71,67 +79,33 @@ export function ExecutionsPage() {
     >
       <QueryBar value={q} onChange={setQ} wrong={wrong} />
       <div className="toolbar">
-        <div className="segments" role="group" aria-label="Status">
-          {QUICK.map(([value, text]) => (
-            <button
-              key={value}
-              type="button"
-              aria-pressed={status === value}
-              onClick={() => setQ(withCondition(q, "status", value))}
-            >
-              {text}
-            </button>
-          ))}
-        </div>
-        {q && !selected.size && list.rows.length > 0 && (
-          <span className="row small muted">
+        <Segments
+          label="Status"
+          value={status}
+          options={QUICK}
+          onChange={(value) => setQ(withCondition(q, "status", value))}
+        />
+        <Segments
+          label="Created"
+          value={since}
+          options={SPANS}
+          onChange={(value) => setQ(withCondition(q, "since", value))}
+        />
+        {q && !selection.keys.size && list.rows.length > 0 && (
+          <span className="row small muted push">
             All that match:
-            {can("cancel") && (
-              <Button size="small" icon="slash" onClick={() => setAsks({ path: "/executions/cancel" })}>
-                Cancel
-              </Button>
-            )}
-            {can("retry") && (
-              <Button size="small" icon="retry" onClick={() => setAsks({ path: "/executions/retry" })}>
-                Retry
-              </Button>
-            )}
+            {verbs()}
           </span>
         )}
       </div>
-      {selected.size > 0 && (
-        <Notice tone="run">
-          <span className="row wrap">
-            {plural(selected.size, "execution")} selected
-            {can("cancel") && (
-              <Button
-                size="small"
-                icon="slash"
-                onClick={() => setAsks({ path: "/executions/cancel", ids: [...selected] })}
-              >
-                Cancel
-              </Button>
-            )}
-            {can("retry") && (
-              <Button
-                size="small"
-                icon="retry"
-                onClick={() => setAsks({ path: "/executions/retry", ids: [...selected] })}
-              >
-                Retry
-              </Button>
-            )}
-            {selected.size === 2 && (
-              <Link className="button small" href={`/executions/${[...selected][0]}/compare?with=${[...selected][1]}`}>
-                Compare
-              </Link>
-            )}
-            <Button size="small" kind="quiet" onClick={clear}>
-              Clear
-            </Button>
-          </span>
-        </Notice>
-      )}
+      <SelectionBar number={selection.keys.size} noun="execution" onClear={selection.clear}>
+        {verbs([...selection.keys])}
+        {selection.keys.size === 2 && (
+          <Link className="button small" href={`/executions/${[...selection.keys].join("/compare?with=")}`}>
+            Compare
+          </Link>
+        )}
+      </SelectionBar>
       {isTooMany && (
         <Notice tone="warn">
           <span className="row wrap">
@@ -162,8 +136,8 @@ export function ExecutionsPage() {
           columns={shown}
           keyOf={(one) => one.execution_id}
           href={(one) => executionPath(one.execution_id)}
-          selected={selected}
-          onSelect={can("cancel") || can("retry") ? toggle : undefined}
+          selected={selection.keys}
+          onSelect={can("cancel") || can("retry") ? selection.toggle : undefined}
           empty={
             q ? (
               <Empty icon="search" title={`Nothing matches ${brief(q, 80)}`}>
@@ -186,68 +160,10 @@ export function ExecutionsPage() {
           q={q}
           onClose={() => {
             setAsks(null);
-            clear();
+            selection.clear();
           }}
         />
       )}
     </Page>
-  );
-}
-
-function ColumnsMenu() {
-  const hidden = useStore(hiddenColumns);
-  const flip = (name: string) =>
-    hiddenColumns.set(hidden.includes(name) ? hidden.filter((one) => one !== name) : [...hidden, name]);
-  return (
-    <details className="menu">
-      <summary className="button quiet">Columns</summary>
-      <div className="menu-list">
-        {columns
-          .filter((one) => one.name !== "Job")
-          .map((one) => (
-            <label key={one.name} className="row">
-              <input type="checkbox" checked={!hidden.includes(one.name)} onChange={() => flip(one.name)} /> {one.name}
-            </label>
-          ))}
-      </div>
-    </details>
-  );
-}
-
-/** Filters under a name. The address of a view can be shared; its name stays in this browser. */
-function Views() {
-  const all = useStore(views);
-  const [name, setName] = useState("");
-  const { query } = useAddress();
-  const save = () => {
-    views.set([...all.filter((one) => one.name !== name), { name, search: query.toString() }]);
-    setName("");
-  };
-  return (
-    <details className="menu">
-      <summary className="button quiet">Views</summary>
-      <div className="menu-list">
-        {all.map((one) => (
-          <span key={one.name} className="row between">
-            <Link className="cut" href={`/executions?${one.search}`}>
-              {one.name}
-            </Link>
-            <Button
-              size="small"
-              kind="quiet"
-              icon="cross"
-              label={`Forget ${one.name}`}
-              onClick={() => views.set(all.filter((other) => other !== one))}
-            />
-          </span>
-        ))}
-        <Field label="Save these filters as">
-          {(id) => <input id={id} className="input" value={name} onChange={(event) => setName(event.target.value)} />}
-        </Field>
-        <Button size="small" disabled={!name.trim()} onClick={save}>
-          Save
-        </Button>
-      </div>
-    </details>
   );
 }

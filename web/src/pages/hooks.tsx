@@ -2,7 +2,7 @@
 
 import { useState } from "react";
 import { type Answer, useChange, useList } from "../data/api.ts";
-import { Button, Command, Field } from "../parts/controls.tsx";
+import { Button, Command, Field, TextField } from "../parts/controls.tsx";
 import { Confirm, Dialog } from "../parts/dialog.tsx";
 import { Empty, Notice } from "../parts/page.tsx";
 import { Time } from "../parts/status.tsx";
@@ -99,11 +99,7 @@ function NewHook({ job, onClose }: { job: string; onClose: () => void }) {
       onClose={onClose}
       onSubmit={() => make.mutate({ path: { name: job }, body: body as never })}
     >
-      <Field label="Name" hint="Such as its sender">
-        {(id) => (
-          <input id={id} className="input" required value={name} onChange={(event) => setName(event.target.value)} />
-        )}
-      </Field>
+      <TextField label="Name" hint="Such as its sender" required value={name} onChange={setName} />
       <Field label="Signature">
         {(id) => (
           <select id={id} className="select" value={signature} onChange={(event) => setSignature(event.target.value)}>
@@ -115,17 +111,14 @@ function NewHook({ job, onClose }: { job: string; onClose: () => void }) {
         )}
       </Field>
       {signature && (
-        <Field label="Secret" hint="The name of the secret that signs">
-          {(id) => (
-            <input
-              id={id}
-              className="input mono"
-              required
-              value={secret}
-              onChange={(event) => setSecret(event.target.value)}
-            />
-          )}
-        </Field>
+        <TextField
+          label="Secret"
+          hint="The name of the secret that signs"
+          mono
+          required
+          value={secret}
+          onChange={setSecret}
+        />
       )}
       {make.error && <Notice>{make.error.message}</Notice>}
     </Dialog>

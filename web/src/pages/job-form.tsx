@@ -5,7 +5,7 @@ import { ApiError, call, type Job, type NewJob, queries, useGet } from "../data/
 import { command, readJson, readObject, ZONE } from "../data/format.ts";
 import { jobPath, navigate } from "../data/router.tsx";
 import { toast } from "../data/toast.ts";
-import { Button, Field, Segments } from "../parts/controls.tsx";
+import { Button, Field, Segments, TextField } from "../parts/controls.tsx";
 import { Card, Notice, Page, Pending } from "../parts/page.tsx";
 import { type When, WhenFields, whenOf, whenToSend } from "../parts/when.tsx";
 import { OptionFields, optionsToSend, type OptionTexts, textsOf } from "./job-options.tsx";
@@ -143,18 +143,15 @@ function Form({ start, job }: { start: Draft; job?: Job }) {
     setBusy(false);
   };
   const input = (field: "name" | "description", label: string, hint = "") => (
-    <Field label={label} hint={hint} wrong={wrong[field]}>
-      {(id) => (
-        <input
-          id={id}
-          className="input"
-          required={field === "name"}
-          disabled={field === "name" && job !== undefined}
-          value={draft[field]}
-          onChange={(event) => set({ [field]: event.target.value })}
-        />
-      )}
-    </Field>
+    <TextField
+      label={label}
+      hint={hint}
+      wrong={wrong[field]}
+      required={field === "name"}
+      disabled={field === "name" && job !== undefined}
+      value={draft[field]}
+      onChange={(value) => set({ [field]: value })}
+    />
   );
   return (
     <Page
@@ -192,33 +189,25 @@ function Form({ start, job }: { start: Draft; job?: Job }) {
                 disabled={job !== undefined}
               />
             ) : (
-              <Field label={HINTS[draft.kind][0]} hint={HINTS[draft.kind][2]} wrong={wrong.work}>
-                {(id) => (
-                  <textarea
-                    id={id}
-                    className="area"
-                    rows={draft.kind === "workflow" ? 12 : 2}
-                    spellCheck={false}
-                    placeholder={HINTS[draft.kind][1]}
-                    value={draft.work}
-                    onChange={(event) => set({ work: event.target.value })}
-                  />
-                )}
-              </Field>
+              <TextField
+                label={HINTS[draft.kind][0]}
+                hint={HINTS[draft.kind][2]}
+                wrong={wrong.work}
+                rows={draft.kind === "workflow" ? 12 : 2}
+                placeholder={HINTS[draft.kind][1]}
+                value={draft.work}
+                onChange={(value) => set({ work: value })}
+              />
             )}
-            <Field label="Arguments, as a JSON object" hint="Empty: none" wrong={wrong.args}>
-              {(id) => (
-                <textarea
-                  id={id}
-                  className="area"
-                  rows={1}
-                  spellCheck={false}
-                  placeholder="{}"
-                  value={draft.args}
-                  onChange={(event) => set({ args: event.target.value })}
-                />
-              )}
-            </Field>
+            <TextField
+              label="Arguments, as a JSON object"
+              hint="Empty: none"
+              wrong={wrong.args}
+              rows={1}
+              placeholder="{}"
+              value={draft.args}
+              onChange={(value) => set({ args: value })}
+            />
           </div>
         </Card>
         <Card title="When">

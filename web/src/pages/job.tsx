@@ -6,9 +6,9 @@ import { command, plural, short } from "../data/format.ts";
 import { executionPath, jobPath, Link, navigate, searchPath, setFilters, useAddress } from "../data/router.tsx";
 import { useCan, useIsAtLeast } from "../data/session.ts";
 import { ArgsFields, useArgs } from "../parts/args.tsx";
-import { Button, Field, Segments } from "../parts/controls.tsx";
+import { Button, Field, Segments, TextField } from "../parts/controls.tsx";
 import { Confirm, Dialog } from "../parts/dialog.tsx";
-import { usual as columns } from "../parts/execution-columns.tsx";
+import { ofOneJob } from "../parts/execution-columns.tsx";
 import { Card, Empty, Fact, Notice, Page, Pending, Tabs } from "../parts/page.tsx";
 import { kindOf, RunBars } from "../parts/run-bars.tsx";
 import { SeriesCharts } from "../parts/series.tsx";
@@ -124,7 +124,7 @@ function Runs({ job }: { job: Job }) {
       <Listing
         label={`Runs of ${job.name}`}
         list={list}
-        columns={columns.filter((one) => one.name !== "Queue")}
+        columns={ofOneJob}
         keyOf={(one) => one.execution_id}
         href={(one) => executionPath(one.execution_id)}
         empty={
@@ -250,7 +250,7 @@ function Versions({ job }: { job: Job }) {
   if (list.isPending) return <Pending error={list.error} />;
   return (
     <Card flush>
-      <ul className="list">
+      <ul className="list versions">
         {list.rows.map((one) => (
           <li key={one.version} className="step">
             <b className="num version">{one.version}</b>
@@ -395,9 +395,7 @@ function TriggerDialog({ job, onClose }: { job: Job; onClose: () => void }) {
     >
       <ArgsFields args={args} />
       <div className="grid two tight">
-        <Field label="Delay" hint="Such as 10m or 2h. Empty: now">
-          {(id) => <input id={id} className="input" value={delay} onChange={(event) => setDelay(event.target.value)} />}
-        </Field>
+        <TextField label="Delay" hint="Such as 10m or 2h. Empty: now" value={delay} onChange={setDelay} />
         <Field label="Priority">
           {(id) => (
             <select id={id} className="select" value={priority} onChange={(event) => setPriority(event.target.value)}>
@@ -426,17 +424,7 @@ function PauseDialog({ job, onClose }: { job: Job; onClose: () => void }) {
       onSubmit={() => pause.mutate({ path: { job: job.name }, body: { note } }, { onSuccess: onClose })}
     >
       <p className="muted">What runs goes on, and it can still be triggered.</p>
-      <Field label="Note" hint="For those who find it paused">
-        {(id) => (
-          <input
-            id={id}
-            className="input"
-            value={note}
-            maxLength={1000}
-            onChange={(event) => setNote(event.target.value)}
-          />
-        )}
-      </Field>
+      <TextField label="Note" hint="For those who find it paused" value={note} maxLength={1000} onChange={setNote} />
     </Dialog>
   );
 }
@@ -472,30 +460,8 @@ function BackfillDialog({ job, onClose }: { job: Job; onClose: () => void }) {
       }
     >
       <div className="grid two tight">
-        <Field label="Since">
-          {(id) => (
-            <input
-              id={id}
-              className="input"
-              type="datetime-local"
-              required
-              value={since}
-              onChange={(event) => reset(setSince)(event.target.value)}
-            />
-          )}
-        </Field>
-        <Field label="Until">
-          {(id) => (
-            <input
-              id={id}
-              className="input"
-              type="datetime-local"
-              required
-              value={until}
-              onChange={(event) => reset(setUntil)(event.target.value)}
-            />
-          )}
-        </Field>
+        <TextField label="Since" type="datetime-local" required value={since} onChange={reset(setSince)} />
+        <TextField label="Until" type="datetime-local" required value={until} onChange={reset(setUntil)} />
       </div>
       <Segments
         label="Which times"

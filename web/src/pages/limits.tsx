@@ -5,7 +5,7 @@ import { type Answer, useChange, useGet, useList } from "../data/api.ts";
 import { count } from "../data/format.ts";
 import { executionPath, jobPath, Link, searchPath } from "../data/router.tsx";
 import { useCan } from "../data/session.ts";
-import { Button, Field } from "../parts/controls.tsx";
+import { Button, TextField } from "../parts/controls.tsx";
 import { Confirm, Dialog } from "../parts/dialog.tsx";
 import { Empty, Pending } from "../parts/page.tsx";
 import { Status, Time } from "../parts/status.tsx";
@@ -152,21 +152,16 @@ function Change({ one, onClose }: { one: Limit; onClose: () => void }) {
       }
     >
       <p className="muted">Declared by its jobs: {numbers(one.declared)}. A lower limit ends nothing that runs.</p>
-      <Field label="At a time" hint="Empty: as declared" wrong={save.error?.message}>
-        {(id) => (
-          <input
-            id={id}
-            className="input"
-            inputMode="numeric"
-            pattern="[0-9]*"
-            value={limit}
-            onChange={(event) => setLimit(event.target.value)}
-          />
-        )}
-      </Field>
-      <Field label="Starts in a time" hint="Such as 100/m. Empty: as declared">
-        {(id) => <input id={id} className="input" value={rate} onChange={(event) => setRate(event.target.value)} />}
-      </Field>
+      <TextField
+        label="At a time"
+        hint="Empty: as declared"
+        wrong={save.error?.message}
+        inputMode="numeric"
+        pattern="[0-9]*"
+        value={limit}
+        onChange={setLimit}
+      />
+      <TextField label="Starts in a time" hint="Such as 100/m. Empty: as declared" value={rate} onChange={setRate} />
     </Dialog>
   );
 }

@@ -7,7 +7,7 @@ import { Link, searchPath, useFilter } from "../data/router.tsx";
 import { useCan } from "../data/session.ts";
 import { Button, Search } from "../parts/controls.tsx";
 import { Confirm } from "../parts/dialog.tsx";
-import { Card, Empty, Page, Pending, Tabs } from "../parts/page.tsx";
+import { Card, Empty, Meter, Page, Pending, Tabs } from "../parts/page.tsx";
 import { Spark } from "../parts/series.tsx";
 import { Status, Time } from "../parts/status.tsx";
 import { type Column, Listing } from "../parts/table.tsx";
@@ -260,9 +260,7 @@ function WorkerCard({ one }: { one: Worker }) {
     >
       <div className="stack">
         <div className="row">
-          <span className="meter grow" aria-hidden="true">
-            <i className="fill-run" style={{ width: `${(100 * one.running) / Math.max(1, one.capacity)}%` }} />
-          </span>
+          <Meter parts={[[one.running / Math.max(1, one.capacity), "run"]]} />
           <Link className="small num" href={searchPath({ worker: one.worker_id, status: "running" })}>
             {one.running} of {one.capacity} slots
           </Link>

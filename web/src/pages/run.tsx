@@ -1,4 +1,4 @@
-/** A workflow's run: its graph with live states, and a chart of its nodes over time. */
+/** A workflow's run: its graph with live states. */
 
 import dagre from "@dagrejs/dagre";
 import {
@@ -19,19 +19,20 @@ import {
 import "@xyflow/react/dist/style.css";
 import { memo, useEffect, useMemo, useRef, useState } from "react";
 import { type ExecutionDetail, type RunNode, useChange, type WorkflowRun } from "../data/api.ts";
-import { clock, count, duration, plural, seconds, useNow } from "../data/format.ts";
+import { count, duration, plural, seconds, useNow } from "../data/format.ts";
 import { executionPath, Link, navigate, to } from "../data/router.tsx";
 import { useCan } from "../data/session.ts";
 import { Search } from "../parts/controls.tsx";
-import { Card } from "../parts/page.tsx";
 import { Status, toneOf } from "../parts/status.tsx";
 import { useWidth } from "../parts/table.tsx";
+import { Gantt } from "./gantt.tsx";
 
 const SIZE = { width: 208, height: 54 };
 const LABELS_MAX = 60;
 const MANY = 150;
 const FAR = 0.3;
 const MINIMAP_FROM = 12;
+const IS_STILL = matchMedia("(prefers-reduced-motion: reduce)").matches;
 
 export default function RunView({ one, view }: { one: ExecutionDetail; view: "graph" | "chart" }) {
   const run = one.workflow as WorkflowRun;
@@ -49,7 +50,7 @@ export default function RunView({ one, view }: { one: ExecutionDetail; view: "gr
           <Graph one={one} run={run} />
         </ReactFlowProvider>
       ) : (
-        <Chart run={run} one={one} />
+        <Gantt run={run} one={one} />
       )}
     </>
   );
@@ -187,13 +188,13 @@ function Graph({ one, run }: { one: ExecutionDetail; run: WorkflowRun }) {
       target: edge.to,
       focusable: false,
       label: run.nodes.length <= LABELS_MAX ? (edge.when ?? undefined) : undefined,
-      animated: status.get(edge.to) === "running",
+      animated: !IS_STILL && status.get(edge.to) === "running",
       markerEnd: { type: MarkerType.ArrowClosed, width: 14, height: 14 },
     }));
   }, [run.nodes, run.edges]);
   useEffect(() => {
     const found = nodes.filter((node) => node.data.isFound);
-    if (found.length) void flow.fitView({ nodes: found, maxZoom: 1.1, duration: 200 });
+    if (found.length) void flow.fitView({ nodes: found, maxZoom: 1.1, duration: IS_STILL ? 0 : 200 });
   }, [text]);
   return (
     <div className="graph fill">
@@ -225,125 +226,5 @@ function Graph({ one, run }: { one: ExecutionDetail; run: WorkflowRun }) {
         )}
       </ReactFlow>
     </div>
-  );
-}
-
-/** The chain of nodes that the end of the run depended on. */
-function criticalPath(run: WorkflowRun): Set<string> {
-  const known = new Map(run.nodes.map((node) => [node.name, node]));
-  const before = new Map<string, RunNode[]>();
-  for (const edge of run.edges) {
-    const node = known.get(edge.from);
-    if (node) before.set(edge.to, [...(before.get(edge.to) ?? []), node]);
-  }
-  const latest = (nodes: RunNode[]) =>
-    nodes
-      .filter((node) => node.finished_at)
-      .sort((a, b) => (b.finished_at ?? "").localeCompare(a.finished_at ?? ""))[0];
-  const path = new Set<string>();
-  for (let node = latest(run.nodes); node && !path.has(node.name); node = latest(before.get(node.name) ?? []))
-    path.add(node.name);
-  return path;
-}
-
-/** The moment since which a started node waits: for an event, a retry, or its time. */
-const pauseOf = (node: RunNode) =>
-  node.finished_at === null && node.status !== "running" ? (node.attempts.at(-1)?.ended_at ?? null) : null;
-
-function Chart({ run, one }: { run: WorkflowRun; one: ExecutionDetail }) {
-  const now = useNow();
-  const path = useMemo(() => criticalPath(run), [run]);
-  const begun = run.nodes.filter((node) => node.ready_at ?? node.started_at);
-  const from = Date.parse(one.started_at ?? one.created_at);
-  const end = one.finished_at ? Date.parse(one.finished_at) : now;
-  const length = Math.max(1, end - from);
-  const at = (time: string) => (100 * (Date.parse(time) - from)) / length;
-  const span = (start: string, stop: string | null) => ({
-    left: `${at(start)}%`,
-    width: `${Math.max(0.15, (stop ? at(stop) : 100) - at(start))}%`,
-  });
-  if (!begun.length)
-    return (
-      <Card>
-        <span className="muted">No node has started yet.</span>
-      </Card>
-    );
-  return (
-    <Card
-      flush
-      title={
-        <>
-          From {clock(one.started_at ?? one.created_at)}, {duration(length / 1000)}
-        </>
-      }
-      actions={
-        <span className="small muted">
-          <i className="critical-mark" /> critical path
-        </span>
-      }
-    >
-      <ul className="chart">
-        <li className="chart-axis small faint num" aria-hidden="true">
-          <span />
-          <span className="chart-ticks">
-            {[0, 0.2, 0.4, 0.6, 0.8].map((part) => (
-              <span key={part}>{part ? duration((part * length) / 1000) : "0"}</span>
-            ))}
-          </span>
-          <span className="chart-time">ran</span>
-        </li>
-        {begun.map((node) => {
-          const ready = node.ready_at ?? node.started_at ?? "";
-          const bars = node.attempts.length
-            ? node.attempts
-            : [{ attempt: 1, outcome: null, started_at: node.started_at, ended_at: node.finished_at }];
-          return (
-            <li key={node.name} data-critical={path.has(node.name)}>
-              <span className="chart-name">
-                <Status state={node.status} bare />{" "}
-                {node.execution_id ? (
-                  <Link className="cut" href={executionPath(node.execution_id)}>
-                    {node.name}
-                  </Link>
-                ) : (
-                  <span className="cut">{node.name}</span>
-                )}
-              </span>
-              <span className="chart-bars">
-                <i
-                  className="fill-wait waits"
-                  style={span(ready, node.started_at ?? node.finished_at)}
-                  title={`waited ${duration(seconds(ready, node.started_at ?? now))}`}
-                />
-                {bars.map(
-                  (bar) =>
-                    bar.started_at && (
-                      <i
-                        key={bar.attempt}
-                        className={`fill-${bar.outcome ? toneOf(bar.outcome) : toneOf(node.status)}`}
-                        style={span(bar.started_at, bar.ended_at)}
-                        title={`try ${bar.attempt}: ${bar.outcome ?? node.status}, ${duration(seconds(bar.started_at, bar.ended_at ?? now))}`}
-                      />
-                    ),
-                )}
-                {pauseOf(node) && (
-                  <i
-                    className="fill-wait waits"
-                    style={span(pauseOf(node) ?? "", node.finished_at)}
-                    title={node.note.replaceAll("_", " ") || node.status}
-                  />
-                )}
-              </span>
-              <span className="num small muted chart-time">
-                {node.started_at ? duration(Math.max(0, seconds(node.started_at, node.finished_at ?? now))) : "–"}
-              </span>
-            </li>
-          );
-        })}
-      </ul>
-      {begun.length < run.nodes.length && (
-        <p className="chart-note small muted">{plural(run.nodes.length - begun.length, "node")} did not start.</p>
-      )}
-    </Card>
   );
 }

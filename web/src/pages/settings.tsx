@@ -1,38 +1,47 @@
 /** Settings by role: keys, names of secrets, tenants with quotas, the audit log. */
 
-import { useState } from "react";
+import { lazy, useState } from "react";
 import { type Answer, call, useChange, useGet, useList } from "../data/api.ts";
 import { count } from "../data/format.ts";
 import { useFilter } from "../data/router.tsx";
 import { session, useCan, useIsAtLeast } from "../data/session.ts";
 import { useStore } from "../data/store.ts";
 import { toast } from "../data/toast.ts";
-import { Button, Command, Copy, Field, Search } from "../parts/controls.tsx";
+import { Button, Command, Copy, Field, Search, TextField } from "../parts/controls.tsx";
 import { Confirm, Dialog } from "../parts/dialog.tsx";
 import { Card, Empty, Fact, Notice, Page, Tabs } from "../parts/page.tsx";
 import { Status, Time } from "../parts/status.tsx";
 import { type Column, Listing } from "../parts/table.tsx";
 import { brief, Tree } from "../parts/tree.tsx";
+import { Keys } from "../keyboard.tsx";
 
 type Key = Answer<"get", "/keys">["items"][number];
 type Secret = Answer<"get", "/secrets">["items"][number];
 type Tenant = Answer<"get", "/tenants">["items"][number];
 type Entry = Answer<"get", "/audit">["items"][number];
 
+const Rules = lazy(() => import("./alerts.tsx").then((page) => ({ default: page.Rules })));
+
 export default function SettingsPage({ tab }: { tab: string }) {
   const isAdmin = useIsAtLeast("admin");
   const isSuper = useIsAtLeast("superadmin");
   const tabs: [string, string][] = [["Session", "/settings"]];
   if (isAdmin)
-    tabs.push(["Keys", "/settings/keys"], ["Secrets", "/settings/secrets"], ["Audit log", "/settings/audit"]);
+    tabs.push(
+      ["Keys", "/settings/keys"],
+      ["Secrets", "/settings/secrets"],
+      ["Alert rules", "/settings/alerts"],
+      ["Audit log", "/settings/audit"],
+    );
   if (isSuper) tabs.push(["Tenants", "/settings/tenants"]);
   const at = tabs.find(([, href]) => href === (tab ? `/settings/${tab}` : "/settings"))?.[0] ?? "";
   return (
     <Page title="Settings" cli={tab ? `daybell ${tab} list` : "daybell --help"}>
       <Tabs tabs={tabs} at={at} />
       {at === "Session" && <SessionCard />}
-      {at === "Keys" && <Keys />}
+      {at === "Keys" && <KeyList />}
       {at === "Secrets" && <Secrets />}
+      {at === "Alert rules" && <Rules />}
       {at === "Audit log" && <Audit />}
       {at === "Tenants" && <Tenants />}
       {!at && <Notice>This takes a key with another role.</Notice>}
@@ -73,22 +82,7 @@ function SessionCard() {
         </dl>
       </Card>
       <Card title="Keyboard">
-        <dl className="grid facts">
-          {[
-            ["Ctrl K", "search, commands"],
-            ["/", "filter"],
-            ["g then o j e w c d l a q", "go to a page"],
-            ["j k Enter x", "move, open and select in a list"],
-            ["Esc", "close"],
-          ].map(([key, text]) => (
-            <div key={key} className="fact">
-              <dt>
-                <kbd>{key}</kbd>
-              </dt>
-              <dd>{text}</dd>
-            </div>
-          ))}
-        </dl>
+        <Keys />
       </Card>
     </>
   );
@@ -96,9 +90,11 @@ function SessionCard() {
 
 const ROLES = ["viewer", "operator", "admin", "superadmin", "worker"] as const;
 
-function Keys() {
+function KeyList() {
   const list = useList<Key>("/keys");
-  const [isNew, setNew] = useState(false);
+  const [asks, setAsks] = useFilter("do");
+  const isNew = asks === "new";
+  const setNew = (on: boolean) => setAsks(on ? "new" : "");
   const [gone, setGone] = useState<Key | null>(null);
   const revoke = useChange("post", "/keys/{id}/revoke", () => "The key is revoked; its sessions end within 5 seconds");
   const columns: Column<Key>[] = [
@@ -182,11 +178,7 @@ function NewKey({ onClose }: { onClose: () => void }) {
       onClose={onClose}
       onSubmit={() => make.mutate({ body: { name: name.trim(), role, ...(expires && { expires }) } as never })}
     >
-      <Field label="Name">
-        {(id) => (
-          <input id={id} className="input" required value={name} onChange={(event) => setName(event.target.value)} />
-        )}
-      </Field>
+      <TextField label="Name" required value={name} onChange={setName} />
       <Field label="Role">
         {(id) => (
           <select
@@ -201,11 +193,7 @@ function NewKey({ onClose }: { onClose: () => void }) {
           </select>
         )}
       </Field>
-      <Field label="Expires" hint="Such as 30d. Empty: never">
-        {(id) => (
-          <input id={id} className="input" value={expires} onChange={(event) => setExpires(event.target.value)} />
-        )}
-      </Field>
+      <TextField label="Expires" hint="Such as 30d. Empty: never" value={expires} onChange={setExpires} />
     </Dialog>
   );
 }
@@ -284,30 +272,16 @@ function SetSecret({ onClose }: { onClose: () => void }) {
       onClose={onClose}
       onSubmit={() => set.mutate({ path: { name: name.trim() }, body: { value } as never }, { onSuccess: onClose })}
     >
-      <Field label="Name">
-        {(id) => (
-          <input
-            id={id}
-            className="input mono"
-            required
-            value={name}
-            onChange={(event) => setName(event.target.value)}
-          />
-        )}
-      </Field>
-      <Field label="Value" hint="It is sealed by the server, and never shown again">
-        {(id) => (
-          <input
-            id={id}
-            className="input"
-            type="password"
-            autoComplete="new-password"
-            required
-            value={value}
-            onChange={(event) => setValue(event.target.value)}
-          />
-        )}
-      </Field>
+      <TextField label="Name" mono required value={name} onChange={setName} />
+      <TextField
+        label="Value"
+        hint="It is sealed by the server, and never shown again"
+        type="password"
+        autoComplete="new-password"
+        required
+        value={value}
+        onChange={setValue}
+      />
       {set.error && <Notice>{set.error.message}</Notice>}
     </Dialog>
   );
@@ -315,7 +289,7 @@ function SetSecret({ onClose }: { onClose: () => void }) {
 
 function Tenants() {
   const list = useList<Tenant>("/tenants");
-  const [edited, setEdited] = useState<Tenant | null>(null);
+  const [edited, setEdited] = useState<Tenant | "new" | null>(null);
   const limit = (value: number | null) => (value === null ? <span className="faint">none</span> : count(value));
   const columns: Column<Tenant>[] = [
     { name: "Tenant", width: "minmax(120px, 1fr)", cell: (one) => <span className="strong cut">{one.name}</span> },
@@ -336,6 +310,11 @@ function Tenants() {
   ];
   return (
     <>
+      <div className="toolbar">
+        <Button icon="plus" onClick={() => setEdited("new")}>
+          New tenant
+        </Button>
+      </div>
       <Listing
         label="Tenants"
         list={list}
@@ -343,42 +322,56 @@ function Tenants() {
         keyOf={(one) => one.name}
         empty={<Empty icon="settings" title="There is one tenant" command="daybell tenants create acme" />}
       />
-      {edited && <QuotaDialog tenant={edited} onClose={() => setEdited(null)} />}
+      {edited && <TenantDialog tenant={edited === "new" ? null : edited} onClose={() => setEdited(null)} />}
     </>
   );
 }
 
 const QUOTAS = ["jobs", "queued", "per_minute", "running"] as const;
+const QUOTA_NAMES = {
+  jobs: "Jobs",
+  queued: "Executions in queues",
+  per_minute: "Enqueued per minute",
+  running: "Running at a time",
+};
 
-function QuotaDialog({ tenant, onClose }: { tenant: Tenant; onClose: () => void }) {
+function TenantDialog({ tenant, onClose }: { tenant: Tenant | null; onClose: () => void }) {
+  const [name, setName] = useState("");
   const [texts, setTexts] = useState(() =>
-    Object.fromEntries(QUOTAS.map((name) => [name, tenant.quotas[name]?.toString() ?? ""])),
+    Object.fromEntries(QUOTAS.map((one) => [one, tenant?.quotas[one]?.toString() ?? ""])),
   );
   const save = useChange("patch", "/tenants/{name}", (answer) => `The quotas of ${answer.name} are set`);
-  const body = Object.fromEntries(QUOTAS.map((name) => [name, texts[name] ? Number(texts[name]) : null]));
+  const make = useChange("post", "/tenants", (answer) => `${answer.name} is created; make a key for it`);
+  const quotas = Object.fromEntries(QUOTAS.map((one) => [one, texts[one] ? Number(texts[one]) : null]));
+  const error = save.error ?? make.error;
+  const send = () =>
+    tenant
+      ? save.mutate({ path: { name: tenant.name }, body: quotas as never }, { onSuccess: onClose })
+      : make.mutate({ body: { name: name.trim(), ...quotas } as never }, { onSuccess: onClose });
   return (
     <Dialog
-      title={`Quotas of ${tenant.name}`}
-      submit="Save"
-      busy={save.isPending}
+      title={tenant ? `Quotas of ${tenant.name}` : "New tenant"}
+      submit={tenant ? "Save" : "Create it"}
+      busy={save.isPending || make.isPending}
+      disabled={!tenant && !name.trim()}
       onClose={onClose}
-      onSubmit={() => save.mutate({ path: { name: tenant.name }, body: body as never }, { onSuccess: onClose })}
+      onSubmit={send}
     >
-      {QUOTAS.map((name) => (
-        <Field key={name} label={name.replace("_", " ")} hint="Empty: no limit">
-          {(id) => (
-            <input
-              id={id}
-              className="input"
-              inputMode="numeric"
-              pattern="[0-9]*"
-              value={texts[name]}
-              onChange={(event) => setTexts({ ...texts, [name]: event.target.value })}
-            />
-          )}
-        </Field>
-      ))}
-      {save.error && <Notice>{save.error.message}</Notice>}
+      {!tenant && <TextField label="Name" hint="It cannot be changed later" required value={name} onChange={setName} />}
+      <div className="grid two tight">
+        {QUOTAS.map((one) => (
+          <TextField
+            key={one}
+            label={QUOTA_NAMES[one]}
+            hint="Empty: no limit"
+            inputMode="numeric"
+            pattern="[0-9]*"
+            value={texts[one]}
+            onChange={(value) => setTexts({ ...texts, [one]: value })}
+          />
+        ))}
+      </div>
+      {error && <Notice>{error.message}</Notice>}
     </Dialog>
   );
 }

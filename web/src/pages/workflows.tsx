@@ -8,9 +8,9 @@ import { command, duration, exact, plural, seconds, short } from "../data/format
 import { serverNow } from "../data/live.ts";
 import { executionPath, jobPath, Link } from "../data/router.tsx";
 import { Button, Search } from "../parts/controls.tsx";
-import { Card, Empty, Page, Pending, Skeleton } from "../parts/page.tsx";
+import { Card, Empty, Page, Pending } from "../parts/page.tsx";
 import { RunBars } from "../parts/run-bars.tsx";
-import { Status, Time, toneOf } from "../parts/status.tsx";
+import { Icon, iconOf, Status, Time, toneOf } from "../parts/status.tsx";
 import { type Column as ListColumn, Listing, useWidth } from "../parts/table.tsx";
 
 export const workflowPath = (name: string) => `/workflows/${encodeURIComponent(name)}`;
@@ -200,61 +200,63 @@ function Grid({ runs }: { runs: Execution[] }) {
         </span>
       </div>
       <div className="card flush run-grid" ref={box} tabIndex={0} role="region" aria-label="Nodes and runs">
-        {!columns.size ? (
-          <div className="body">
-            <Skeleton lines={8} />
-          </div>
-        ) : (
-          <div style={{ width: across.getTotalSize(), height: down.getTotalSize(), position: "relative" }}>
-            <div className="run-grid-head" style={{ width: across.getTotalSize(), height: HEAD }}>
-              <span className="run-grid-name small faint" style={{ width: names, height: HEAD }}>
-                Longest: {duration(longest)}
-              </span>
-              {inSight.map((item) => {
-                const run = runs[item.index] as Execution;
-                return (
-                  <Cell
-                    key={run.execution_id}
-                    left={item.start}
-                    height={5 + (HEAD - 16) * (lengthOf(run) / longest)}
-                    href={`${executionPath(run.execution_id)}/graph`}
-                    state={columns.get(run.execution_id)?.status ?? run.status}
-                    title={`${run.status}, ran ${duration(lengthOf(run))}, ${exact(run.created_at)}`}
-                  />
-                );
-              })}
-            </div>
-            {down.getVirtualItems().map((row) => {
-              const node = rows[row.index] as string;
+        {/* As large from the beginning as it will be: before that, there is nothing to scroll to the newest run. */}
+        <div
+          aria-busy={!columns.size}
+          style={{
+            width: across.getTotalSize(),
+            height: columns.size ? down.getTotalSize() : HEAD + 8 * CELL,
+            position: "relative",
+          }}
+        >
+          <div className="run-grid-head" style={{ width: across.getTotalSize(), height: HEAD }}>
+            <span className="run-grid-name small faint" style={{ width: names, height: HEAD }}>
+              Longest: {duration(longest)}
+            </span>
+            {inSight.map((item) => {
+              const run = runs[item.index] as Execution;
               return (
-                <div
-                  key={node}
-                  className="run-grid-line"
-                  style={{ transform: `translateY(${row.start}px)`, height: CELL, width: across.getTotalSize() }}
-                >
-                  <span className="cut run-grid-name" style={{ width: names, height: CELL }} title={node}>
-                    {node}
-                  </span>
-                  {inSight.map((item) => {
-                    const run = runs[item.index] as Execution;
-                    const one = columns.get(run.execution_id)?.nodes.get(node);
-                    return (
-                      one && (
-                        <Cell
-                          key={run.execution_id}
-                          left={item.start}
-                          href={one.href}
-                          state={one.status}
-                          title={`${node}: ${one.status}${one.note && `, ${one.note}`}`}
-                        />
-                      )
-                    );
-                  })}
-                </div>
+                <Cell
+                  key={run.execution_id}
+                  left={item.start}
+                  height={5 + (HEAD - 16) * (lengthOf(run) / longest)}
+                  href={`${executionPath(run.execution_id)}/graph`}
+                  state={columns.get(run.execution_id)?.status ?? run.status}
+                  title={`${run.status}, ran ${duration(lengthOf(run))}, ${exact(run.created_at)}`}
+                />
               );
             })}
           </div>
-        )}
+          {down.getVirtualItems().map((row) => {
+            const node = rows[row.index] as string;
+            return (
+              <div
+                key={node}
+                className="run-grid-line"
+                style={{ transform: `translateY(${row.start}px)`, height: CELL, width: across.getTotalSize() }}
+              >
+                <span className="cut run-grid-name" style={{ width: names, height: CELL }} title={node}>
+                  {node}
+                </span>
+                {inSight.map((item) => {
+                  const run = runs[item.index] as Execution;
+                  const one = columns.get(run.execution_id)?.nodes.get(node);
+                  return (
+                    one && (
+                      <Cell
+                        key={run.execution_id}
+                        left={item.start}
+                        href={one.href}
+                        state={one.status}
+                        title={`${node}: ${one.status}${one.note && `, ${one.note}`}`}
+                      />
+                    )
+                  );
+                })}
+              </div>
+            );
+          })}
+        </div>
       </div>
     </>
   );
@@ -274,14 +276,20 @@ function Cell({
   title: string;
 }) {
   const style = height === undefined ? { left } : { left, height, top: "auto", bottom: 3, borderRadius: 3 };
+  // Colour is not the only sign: every state but success has its icon.
+  const tone = toneOf(state);
   return (
     <Link
       href={href}
-      className={`run-cell fill-${toneOf(state)}`}
+      className={`run-cell fill-${tone}`}
       data-state={state}
       title={title}
       aria-label={title}
       style={style}
-    />
+    >
+      {height === undefined && tone !== "ok" && (
+        <Icon name={iconOf(state)} className={state === "running" ? "spin" : ""} />
+      )}
+    </Link>
   );
 }

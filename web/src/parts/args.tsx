@@ -3,7 +3,7 @@
 import { useState } from "react";
 import { type Job, useGet } from "../data/api.ts";
 import { readJson, readObject } from "../data/format.ts";
-import { Button, Field } from "./controls.tsx";
+import { Button, Field, TextField } from "./controls.tsx";
 import { Pending } from "./page.tsx";
 
 interface ArgField {
@@ -152,22 +152,14 @@ export function ArgsFields({ args }: { args: Args }) {
   return (
     <>
       {args.isJson ? (
-        <Field
+        <TextField
           label="Arguments, as a JSON object"
           hint="Those of the last run are filled in"
           wrong={args.value ? undefined : "This is not a JSON object."}
-        >
-          {(id) => (
-            <textarea
-              id={id}
-              className="area"
-              rows={8}
-              spellCheck={false}
-              value={args.json}
-              onChange={(event) => args.setJson(event.target.value)}
-            />
-          )}
-        </Field>
+          rows={8}
+          value={args.json}
+          onChange={(value) => args.setJson(value)}
+        />
       ) : (
         args.fields.map((field, at) => <ArgInput key={field.name} field={field} args={args} isFirst={at === 0} />)
       )}

@@ -1,16 +1,12 @@
 /** A chart over time. Dragging over it shows a part; a double click shows all again. */
 
-import { useEffect, useRef } from "react";
+import { useEffect, useRef, useState } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
-import { duration } from "../data/format.ts";
-
-export interface Line {
-  name: string;
-  /** A design token without its dashes, such as ok-fill. */
-  color: string;
-  values: (number | null)[];
-}
+import { count, duration, DURATION_STEPS } from "../data/format.ts";
+import { type Line, Mark } from "./marks.tsx";
+import { theme } from "../data/theme.ts";
+import { useStore } from "../data/store.ts";
 
 interface ChartProps {
   label: string;
@@ -19,20 +15,25 @@ interface ChartProps {
   kind?: "bars" | "lines";
   isDuration?: boolean;
   onZoom?: (from: number, to: number) => void;
+  /** Show all again. */
+  onReset?: () => void;
 }
 
 const HEIGHT = 140;
+/** Steps of an axis of numbers: there is no half execution. */
+const WHOLE = Array.from({ length: 10 }, (_, power) => [1, 2, 5].map((one) => one * 10 ** power)).flat();
 /** A value between two gaps has no line: it is drawn as a point. */
 const ALONE: uPlot.Series.Points.Filter = (self, series) => {
   const values = self.data[series] ?? [];
   return [...values.keys()].filter((at) => values[at] != null && values[at - 1] == null && values[at + 1] == null);
 };
 
-export default function Chart({ label, times, lines, kind = "lines", isDuration, onZoom }: ChartProps) {
+export default function Chart({ label, times, lines, kind = "lines", isDuration, onZoom, onReset }: ChartProps) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
+  const [pointed, setPointed] = useState<number | null>(null);
   const names = lines.map((line) => line.name).join();
-  const theme = document.documentElement.dataset.theme;
+  const scheme = useStore(theme);
   useEffect(() => {
     const place = box.current;
     if (!place) return;
@@ -46,7 +47,13 @@ export default function Chart({ label, times, lines, kind = "lines", isDuration,
     const colors = lines.map((line) => probe(line.color));
     place.style.color = "";
     const format = (value: number) =>
-      isDuration ? duration(value) : value >= 1000 ? `${Math.round(value / 100) / 10}k` : String(value);
+      value === 0
+        ? "0"
+        : isDuration
+          ? duration(value)
+          : value >= 1000
+            ? `${Math.round(value / 100) / 10}k`
+            : String(value);
     const axis = {
       stroke: text,
       font: "11px Inter Variable",
@@ -58,8 +65,8 @@ export default function Chart({ label, times, lines, kind = "lines", isDuration,
       {
         width: place.clientWidth,
         height: HEIGHT,
-        padding: [8, 4, 0, 0],
-        legend: { show: true, live: true },
+        padding: [8, 16, 0, 0],
+        legend: { show: false },
         cursor: { drag: { x: true, y: false, setScale: false }, points: { size: 6 } },
         scales: {
           x: { time: true },
@@ -68,13 +75,20 @@ export default function Chart({ label, times, lines, kind = "lines", isDuration,
         axes: [
           {
             ...axis,
-            size: 28,
+            size: 22,
             values: (_, ticks) => ticks.map((at) => timeOf(at, (times.at(-1) ?? 0) - (times[0] ?? 0))),
           },
-          { ...axis, size: 52, values: (_, ticks) => ticks.map(format) },
+          {
+            ...axis,
+            gap: 6,
+            space: 26,
+            incrs: isDuration ? DURATION_STEPS : WHOLE,
+            size: (_, texts) => 12 + 6.2 * Math.max(1, ...(texts ?? []).map((text) => text.length)),
+            values: (_, ticks) => ticks.map(format),
+          },
         ],
         series: [
-          { value: (_, at) => (at === null ? "" : new Date(at * 1000).toLocaleTimeString("en", { hourCycle: "h23" })) },
+          {},
           ...lines.map((line, at): uPlot.Series => ({
             label: line.name,
             stroke: colors[at],
@@ -82,10 +96,10 @@ export default function Chart({ label, times, lines, kind = "lines", isDuration,
             ...(kind === "bars"
               ? { paths: bars, fill: colors[at], width: 0, points: { show: false } }
               : { points: { show: true, filter: ALONE, size: 5, fill: colors[at] } }),
-            value: (_, value) => (value === null || value === undefined ? "–" : format(value)),
           })),
         ],
         hooks: {
+          setCursor: [(self) => setPointed(self.cursor.idx ?? null)],
           setSelect: [
             (self) => {
               const { left, width } = self.select;
@@ -105,17 +119,43 @@ export default function Chart({ label, times, lines, kind = "lines", isDuration,
       resize.disconnect();
       chart.destroy();
     };
-  }, [names, kind, isDuration, theme]);
+  }, [names, kind, isDuration, scheme]);
   useEffect(() => plot.current?.setData(data(times, lines, kind)), [times, lines, kind]);
+  const time = pointed === null ? undefined : times[pointed];
   return (
-    <div
-      ref={box}
-      className="chart-box"
-      role="img"
-      aria-label={`${label}: ${lines.map((line) => `${line.name} ${last(line.values)}`).join(", ")}`}
-    />
+    <div className="chart-frame" onDoubleClick={onReset}>
+      <div
+        ref={box}
+        className="chart-box"
+        role="img"
+        aria-label={`${label}: ${lines.map((line) => `${line.name} ${last(line.values)}`).join(", ")}`}
+      />
+      {pointed !== null && time !== undefined && (
+        <div className="chart-tip" data-side={pointed > times.length / 2 ? "left" : "right"} aria-hidden="true">
+          <b className="num">{momentOf(time)}</b>
+          {[...lines].reverse().map((line) => (
+            <span key={line.name} className="row between">
+              <Mark line={line} />
+              <b className="num">{valueOf(line.values[pointed], isDuration)}</b>
+            </span>
+          ))}
+        </div>
+      )}
+    </div>
   );
 }
+
+const valueOf = (value: number | null | undefined, isDuration?: boolean) =>
+  value === null || value === undefined ? "–" : isDuration ? duration(value) : count(value);
+
+const momentOf = (at: number) =>
+  new Date(at * 1000).toLocaleString("en", {
+    month: "short",
+    day: "numeric",
+    hour: "2-digit",
+    minute: "2-digit",
+    hourCycle: "h23",
+  });
 
 /** Hours and minutes; over more than two days also the day. */
 function timeOf(at: number, span: number) {

@@ -1,6 +1,6 @@
 /** Buttons and fields. */
 
-import { type ReactNode, useEffect, useId, useState } from "react";
+import { type ComponentProps, type ReactNode, useEffect, useId, useState } from "react";
 import { toast } from "../data/toast.ts";
 import { Icon, type IconName } from "./status.tsx";
 
@@ -66,6 +66,44 @@ export function Field({
         <span className="hint">{hint}</span>
       ) : null}
     </div>
+  );
+}
+
+type TextFieldProps = Omit<ComponentProps<"input">, "value" | "onChange"> & {
+  label: string;
+  hint?: ReactNode;
+  wrong?: string;
+  value: string | undefined;
+  onChange: (value: string) => void;
+  mono?: boolean;
+  /** More than one line. */
+  rows?: number;
+};
+
+/** A field for a text: a line, or an area with some lines. */
+export function TextField({ label, hint, wrong, onChange, mono, rows, ...rest }: TextFieldProps) {
+  return (
+    <Field label={label} hint={hint} wrong={wrong}>
+      {(id) =>
+        rows ? (
+          <textarea
+            {...(rest as ComponentProps<"textarea">)}
+            id={id}
+            className="area"
+            rows={rows}
+            spellCheck={false}
+            onChange={(event) => onChange(event.target.value)}
+          />
+        ) : (
+          <input
+            {...rest}
+            id={id}
+            className={mono ? "input mono" : "input"}
+            onChange={(event) => onChange(event.target.value)}
+          />
+        )
+      }
+    </Field>
   );
 }
 

@@ -1,7 +1,7 @@
 /** Dialogs. */
 
 import { type FormEvent, type ReactNode, useEffect, useRef, useState } from "react";
-import { Button, Field } from "./controls.tsx";
+import { Button, TextField } from "./controls.tsx";
 
 export function Dialog({
   title,
@@ -88,18 +88,13 @@ export function Confirm({
     >
       {children}
       {isLarge && (
-        <Field label={`Type ${number} to confirm`}>
-          {(id) => (
-            <input
-              id={id}
-              className="input"
-              inputMode="numeric"
-              autoComplete="off"
-              value={typed}
-              onChange={(event) => setTyped(event.target.value)}
-            />
-          )}
-        </Field>
+        <TextField
+          label={`Type ${number} to confirm`}
+          inputMode="numeric"
+          autoComplete="off"
+          value={typed}
+          onChange={setTyped}
+        />
       )}
     </Dialog>
   );

@@ -113,3 +113,18 @@ export const columns: Column<Execution>[] = [
 /** Columns that are there for those who ask for them. */
 export const EXTRA = ["Worker", "Started", "Ended"];
 export const usual = columns.filter((one) => !EXTRA.includes(one.name));
+
+const ID: Column<Execution> = {
+  name: "Execution",
+  width: "92px",
+  cell: (one) => (
+    <Link className="mono small" title={one.execution_id} href={executionPath(one.execution_id)}>
+      {shortId(one.execution_id)}
+    </Link>
+  ),
+};
+
+/** Of a list of one job: its name is said once. */
+export const ofOneJob = columns.flatMap((one) =>
+  one.name === "Job" ? [ID] : ["Queue", "Id", "Ended"].includes(one.name) ? [] : [one],
+);

@@ -7,6 +7,15 @@ import { toast } from "../data/toast.ts";
 import { Button, Command } from "./controls.tsx";
 import { Icon, type IconName, type Tone } from "./status.tsx";
 
+let isFirst = true;
+
+/** A row that was opened is gone: the keyboard goes on in the new page. */
+function focusIfLost() {
+  const isLost = document.activeElement === null || document.activeElement === document.body;
+  if (isLost && !isFirst) document.getElementById("main")?.focus({ preventScroll: true });
+  isFirst = false;
+}
+
 export function Page({
   title,
   crumbs,
@@ -20,6 +29,7 @@ export function Page({
   cli?: string;
   children: ReactNode;
 }) {
+  useEffect(focusIfLost, []);
   useEffect(() => {
     document.title = typeof title === "string" ? `${title} · Daybell` : "Daybell";
   });
@@ -30,9 +40,9 @@ export function Page({
           {crumbs && (
             <nav className="crumbs" aria-label="Breadcrumb">
               {crumbs.map(([text, href]) => (
-                <span key={href}>
-                  <Link href={href}>{text}</Link> /
-                </span>
+                <Link key={href} href={href}>
+                  {text}
+                </Link>
               ))}
             </nav>
           )}
@@ -65,15 +75,17 @@ export function Card({
   title,
   actions,
   flush,
+  steady,
   children,
 }: {
   title?: ReactNode;
   actions?: ReactNode;
   flush?: boolean;
+  steady?: boolean;
   children: ReactNode;
 }) {
   return (
-    <section className={`card ${flush ? "flush" : ""}`}>
+    <section className={`card ${flush ? "flush" : ""} ${steady ? "steady" : ""}`}>
       {title && (
         <header>
           <h2>{title}</h2>
@@ -82,6 +94,47 @@ export function Card({
       )}
       <div className="body">{children}</div>
     </section>
+  );
+}
+
+/** A card with a short list, a link to all of it, and what stands in its place. */
+export function ListCard({
+  title,
+  all,
+  isPending,
+  empty,
+  steady,
+  children,
+}: {
+  title: string;
+  all: [string, string];
+  /** As high without rows as with some: they come and go. */
+  steady?: boolean;
+  isPending?: boolean;
+  empty: ReactNode;
+  children: ReactNode[];
+}) {
+  return (
+    <Card
+      title={title}
+      flush
+      steady={steady}
+      actions={
+        <Link className="small muted" href={all[1]}>
+          {all[0]}
+        </Link>
+      }
+    >
+      {isPending ? (
+        <div className="body">
+          <Skeleton />
+        </div>
+      ) : children.some((one) => (Array.isArray(one) ? one.length > 0 : Boolean(one))) ? (
+        <ul className="list">{children}</ul>
+      ) : (
+        empty
+      )}
+    </Card>
   );
 }
 
@@ -161,5 +214,16 @@ export function Pending({ error, retry, lines }: { error: Error | null; retry?: 
         </Button>
       )}
     </Notice>
+  );
+}
+
+/** A bar that is filled by parts of 1. */
+export function Meter({ parts }: { parts: [number, Tone][] }) {
+  return (
+    <span className="grow meter" aria-hidden="true">
+      {parts.map(([part, tone]) => (
+        <i key={tone} className={`fill-${tone}`} style={{ width: `${100 * part}%` }} />
+      ))}
+    </span>
   );
 }

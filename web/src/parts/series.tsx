@@ -1,11 +1,12 @@
 /** Charts of what happened over time: ends, success rate, run time and start delay. */
 
 import { lazy, Suspense, useMemo } from "react";
-import { type Answer, useGet } from "../data/api.ts";
+import { type Answer, ApiError, useGet } from "../data/api.ts";
 import { count, duration, percent } from "../data/format.ts";
-import { setFilters, useAddress, useFilter } from "../data/router.tsx";
+import { jobPath, Link, searchPath, setFilters, useAddress, useFilter } from "../data/router.tsx";
 import { Button, Segments } from "./controls.tsx";
-import { Card, Skeleton } from "./page.tsx";
+import { Legend, type Line } from "./marks.tsx";
+import { Card, Pending, Skeleton } from "./page.tsx";
 
 type Series = Answer<"get", "/stats/series">;
 const Chart = lazy(() => import("./chart.tsx"));
@@ -14,7 +15,8 @@ const SPANS = [
   ["24h", "24 h"],
   ["7d", "7 d"],
 ] as const;
-const METRICS = "enqueued,succeeded,dead,cancelled,skipped,failed_attempts,late,run_p50,run_p95,delay_p50,delay_p99";
+const METRICS =
+  "enqueued,succeeded,dead,cancelled,skipped,failed_attempts,late,missed,run_p50,run_p95,delay_p50,delay_p99";
 
 /** How many were unfinished at the end of each step: as many as now, without those that came since, with those that ended. */
 function unfinishedOf(series: Series, now: number) {
@@ -65,9 +67,99 @@ export function Spark({
   );
 }
 
-/** What the charts show: of all, or of a job; `unfinished` is the number at this moment. */
+/** A length of time that all steps of a series have. */
+const STEPS: Record<number, string> = {
+  60: "minute",
+  300: "5 minutes",
+  600: "10 minutes",
+  3600: "hour",
+  86_400: "day",
+};
+
+interface Shown {
+  title: string;
+  label: string;
+  lines: Line[];
+  kind?: "bars" | "lines";
+  isDuration?: boolean;
+}
+
+/** The charts of a series: of all, or of a job. */
+function chartsOf(series: Series, job: string | undefined, backlog: number[] | null): Shown[] {
+  const line = (name: string, metric: string, color: string): Line => ({
+    name,
+    color,
+    values: series.series[metric] ?? [],
+  });
+  const ended: Shown = {
+    title: `Ended per ${STEPS[series.step] ?? duration(series.step)}`,
+    label: "Ended executions",
+    kind: "bars",
+    lines: [
+      ...(series.totals.cancelled ? [line("cancelled", "cancelled", "idle-fill")] : []),
+      line("succeeded", "succeeded", "ok-fill"),
+      line("dead", "dead", "bad-fill"),
+    ],
+  };
+  const unfinished: Shown[] = backlog
+    ? [
+        {
+          title: "Unfinished",
+          label: "Unfinished executions",
+          lines: [{ name: "unfinished", color: "wait-fill", values: backlog }],
+        },
+      ]
+    : [];
+  const delay: Shown = {
+    title: "Start delay",
+    label: "Start delay",
+    isDuration: true,
+    lines: [line("median", "delay_p50", "run-fill"), line("p99", "delay_p99", "warn-fill")],
+  };
+  const runTime: Shown = {
+    title: "Run time",
+    label: "Run time",
+    isDuration: true,
+    lines: [line("median", "run_p50", "run-fill"), line("p95", "run_p95", "warn-fill")],
+  };
+  return [ended, ...(job ? [runTime] : unfinished), delay];
+}
+
+/** The sums of a series, each with a link to the executions that it counts. */
+function Sums({ series, job, span }: { series: Series; job?: string; span: string }) {
+  const { query } = useAddress();
+  const total = (name: string) => series.totals[name] ?? null;
+  const number = (name: string) => count(total(name) ?? 0, series.at_least.includes(name));
+  const ends = (total("succeeded") ?? 0) + (total("dead") ?? 0);
+  const from = query.get("from");
+  const during = from ? { since: from, until: query.get("to") ?? undefined } : { finished: `<${span}` };
+  const sums: [string, string, string, string?][] = [
+    [
+      ends ? percent((total("succeeded") ?? 0) / ends) : "–",
+      "succeeded",
+      searchPath({ status: "succeeded", job, ...during }),
+    ],
+    [number("dead"), "dead", searchPath({ status: "dead", job, ...during }), total("dead") ? "bad" : ""],
+    [number("failed_attempts"), "failed tries", searchPath({ status: "retrying,dead", job })],
+    [duration(total("delay_p50")), "median start delay", searchPath({ job, ...during })],
+    [duration(total("delay_p99")), "p99", searchPath({ job, ...during })],
+    [number("late"), "late", searchPath({ job, ...during }), total("late") ? "warn" : ""],
+    [number("missed"), "missed", job ? `${jobPath(job)}/why` : "/calendar", total("missed") ? "warn" : ""],
+  ];
+  return (
+    <span className="sums small">
+      {sums.map(([value, name, href, tone]) => (
+        <Link key={name} href={href} className={tone ? `tone-${tone}` : "muted"}>
+          <b className="num">{value}</b> {name}
+        </Link>
+      ))}
+    </span>
+  );
+}
+
+/** What happened over time: of all, or of a job; `unfinished` is the number at this moment. */
 export function SeriesCharts({ job, unfinished }: { job?: string; unfinished?: number }) {
-  const [span, setSpan] = useFilter("span", "1h");
+  const [span] = useFilter("span", "1h");
   const { query } = useAddress();
   const since = query.get("from") ?? span;
   const until = query.get("to") ?? undefined;
@@ -80,17 +172,17 @@ export function SeriesCharts({ job, unfinished }: { job?: string; unfinished?: n
   }, [series]);
   const zoom = (from: number, to: number) =>
     setFilters({ from: new Date(from * 1000).toISOString(), to: new Date(to * 1000).toISOString() });
+  const reset = () => setFilters({ from: "", to: "" });
   const isNow = until === undefined;
   // As of the moment of the series: it comes less often than the number.
   const backlog = useMemo(
     () => (series && isNow && unfinished !== undefined ? unfinishedOf(series, unfinished) : null),
     [series, isNow, unfinished === undefined],
   );
-  const line = (name: string, metric: string, color: string) => ({ name, color, values: series?.series[metric] ?? [] });
-  if (found.error) return null;
-  const total = (name: string) => series?.totals[name] ?? null;
-  const good = total("succeeded") ?? 0;
-  const ends = good + (total("dead") ?? 0);
+  const charts = useMemo(() => (series ? chartsOf(series, job, backlog) : []), [series, job, backlog]);
+  // A key with a scope may read executions and no statistics.
+  if (found.error instanceof ApiError && found.error.status === 403) return null;
+  if (found.error && !series) return <Pending error={found.error} retry={() => void found.refetch()} />;
   return (
     <>
       <div className="toolbar">
@@ -98,91 +190,29 @@ export function SeriesCharts({ job, unfinished }: { job?: string; unfinished?: n
           label="Time"
           value={since === span ? (span as "1h") : ("" as "1h")}
           options={SPANS}
-          onChange={(value) => {
-            setFilters({ from: "", to: "" });
-            setSpan(value);
-          }}
+          onChange={(value) => setFilters({ from: "", to: "", span: value === "1h" ? "" : value })}
         />
         {query.get("from") && (
-          <Button size="small" onClick={() => setFilters({ from: "", to: "" })}>
+          <Button size="small" onClick={reset}>
             Zoom out
           </Button>
         )}
-        {series && (
-          <span className="small muted row wrap">
-            <span>
-              <b className="num">{ends ? percent(good / ends) : "–"}</b> succeeded
-            </span>
-            <span>
-              <b className="num">{count(total("dead") ?? 0)}</b> dead
-            </span>
-            <span>
-              <b className="num">{count(total("failed_attempts") ?? 0)}</b> failed tries
-            </span>
-            <span>
-              <b className="num">{duration(total("delay_p50"))}</b> median start delay
-            </span>
-            <span>
-              <b className="num">{count(total("late") ?? 0)}</b> late
-            </span>
-          </span>
-        )}
+        {series && <Sums series={series} job={job} span={span} />}
       </div>
-      <div className={backlog ? "grid three" : "grid two"}>
-        <Card title="Ended">
-          <Suspense fallback={<Skeleton />}>
-            {series ? (
-              <Chart
-                label="Ended executions"
-                times={times}
-                kind="bars"
-                onZoom={zoom}
-                lines={[
-                  line("cancelled", "cancelled", "idle-fill"),
-                  line("succeeded", "succeeded", "ok-fill"),
-                  line("dead", "dead", "bad-fill"),
-                ]}
-              />
-            ) : (
-              <Skeleton />
-            )}
-          </Suspense>
-        </Card>
-        {backlog && (
-          <Card title="Unfinished">
-            <Suspense fallback={<Skeleton />}>
-              <Chart
-                label="Unfinished executions"
-                times={times}
-                onZoom={zoom}
-                lines={[{ name: "unfinished", color: "wait-fill", values: backlog }]}
-              />
+      <div className="grid three">
+        {!series &&
+          [0, 1, 2].map((one) => (
+            <Card key={one} title="…">
+              <Skeleton lines={5} />
+            </Card>
+          ))}
+        {charts.map(({ title, ...shown }) => (
+          <Card key={shown.label} title={title} actions={shown.lines.length > 1 && <Legend lines={shown.lines} />}>
+            <Suspense fallback={<Skeleton lines={5} />}>
+              <Chart times={times} onZoom={zoom} onReset={reset} {...shown} />
             </Suspense>
           </Card>
-        )}
-        <Card title={job ? "Run time and start delay" : "Start delay"}>
-          <Suspense fallback={<Skeleton />}>
-            {series ? (
-              <Chart
-                label="Durations"
-                times={times}
-                isDuration
-                onZoom={zoom}
-                lines={
-                  job
-                    ? [
-                        line("run p50", "run_p50", "run-fill"),
-                        line("run p95", "run_p95", "warn-fill"),
-                        line("delay p50", "delay_p50", "wait-fill"),
-                      ]
-                    : [line("p50", "delay_p50", "run-fill"), line("p99", "delay_p99", "warn-fill")]
-                }
-              />
-            ) : (
-              <Skeleton />
-            )}
-          </Suspense>
-        </Card>
+        ))}
       </div>
     </>
   );

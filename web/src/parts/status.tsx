@@ -82,6 +82,7 @@ const STATES: Record<string, [Tone, IconName]> = {
   deleted: ["idle", "trash"],
   manual: ["idle", "hand"],
 };
+export const iconOf = (state: string): IconName => STATES[state]?.[1] ?? "circle";
 export const toneOf = (state: string): Tone => STATES[state]?.[0] ?? "idle";
 
 export function Status({ state, bare = false }: { state: string; bare?: boolean }) {

@@ -118,7 +118,9 @@ export function Table<T>({
   const box = useRef<HTMLDivElement>(null);
   const { rows, waiting, hold } = useHeld(all, keyOf, !sort || sort === "-created");
   const width = useWidth();
-  const [active, setActive] = useState(-1);
+  // By its key: rows that arrive do not move the mark to another one.
+  const [activeKey, setActiveKey] = useState<string | null>(null);
+  const active = activeKey === null ? -1 : rows.findIndex((row) => keyOf(row) === activeKey);
   const shown = useMemo(
     () => columns.filter((one) => width >= (one.from ?? 0) && width < (one.until ?? Infinity)),
     [columns, width],
@@ -145,11 +147,13 @@ export function Table<T>({
   };
   const move = (event: KeyboardEvent) => {
     if (event.target !== box.current) return;
-    const step = { ArrowDown: 1, j: 1, ArrowUp: -1, k: -1 }[event.key];
+    const all = rows.length;
+    const step = { ArrowDown: 1, j: 1, ArrowUp: -1, k: -1, PageDown: 10, PageUp: -10, Home: -all, End: all }[event.key];
     const row = rows[active];
-    if (step) {
-      const next = Math.max(0, Math.min(rows.length - 1, active + step));
-      setActive(next);
+    if (step && all) {
+      const next = Math.max(0, Math.min(all - 1, active + step));
+      setActiveKey(keyOf(rows[next] as T));
+      hold(next > 0);
       list.scrollToIndex(next);
     } else if (event.key === "Enter" && row) open(row);
     else if (event.key === "x" && row && onSelect) onSelect(keyOf(row));
@@ -157,7 +161,7 @@ export function Table<T>({
     event.preventDefault();
   };
   return (
-    <div className="table fill" style={{ minHeight: Math.min(rows.length * height + 66, 360) }}>
+    <div className="table fill" style={{ minHeight: Math.min(rows.length * height + (footer ? 66 : 34), 360) }}>
       <div
         ref={box}
         className="scroll"

@@ -74,6 +74,16 @@ export function segmentsOf(one: ExecutionDetail, now: number, cause = ""): Segme
   return segments;
 }
 
+/** Segments with the same name as one, the longest first. */
+function sumUp(segments: Segment[]) {
+  const sums = new Map<string, Segment & { length: number; times: number }>();
+  for (const each of segments) {
+    const known = sums.get(each.name) ?? { ...each, length: 0, times: 0 };
+    sums.set(each.name, { ...known, length: known.length + each.to - each.from, times: known.times + 1 });
+  }
+  return [...sums.values()].sort((a, b) => b.length - a.length);
+}
+
 export function TimelineBar({ one }: { one: ExecutionDetail }) {
   const now = useNow();
   const why = useGet("/executions/{id}/why", {
@@ -86,7 +96,7 @@ export function TimelineBar({ one }: { one: ExecutionDetail }) {
   const total = segments.reduce((sum, each) => sum + each.to - each.from, 0);
   const sum = (isWork: boolean) =>
     segments.filter((each) => each.isWork === isWork).reduce((all, each) => all + each.to - each.from, 0) / 1000;
-  const told = [...segments].sort((a, b) => b.to - b.from - (a.to - a.from)).slice(0, 4);
+  const told = sumUp(segments).slice(0, 5);
   const end = one.finished_at ?? new Date(now).toISOString();
   return (
     <div className="timeline">
@@ -120,8 +130,9 @@ export function TimelineBar({ one }: { one: ExecutionDetail }) {
       <ul className="legend small">
         {told.map((each) => (
           <li key={`${each.from} ${each.name}`}>
-            <i className={`fill-${each.tone} ${each.isWork ? "work" : "waits"}`} /> {each.name}{" "}
-            <span className="muted num">{duration((each.to - each.from) / 1000)}</span>
+            <i className={`fill-${each.tone} ${each.isWork ? "work" : "waits"}`} /> {each.name}
+            {each.times > 1 && `, ${each.times} times`}{" "}
+            <span className="muted num">{duration(each.length / 1000)}</span>
           </li>
         ))}
       </ul>

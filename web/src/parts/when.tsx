@@ -3,7 +3,7 @@
 import { useEffect, useState } from "react";
 import { type Job, useGet } from "../data/api.ts";
 import { useNow } from "../data/format.ts";
-import { Field, Segments } from "./controls.tsx";
+import { Field, Segments, TextField } from "./controls.tsx";
 import { Notice, Pending } from "./page.tsx";
 
 export type Mode = "manual" | "now" | "cron" | "every" | "at" | "rrule" | "other";
@@ -79,33 +79,26 @@ export function WhenFields({
       />
       {label && (
         <div className="grid two tight">
-          <Field label={label[0]} wrong={wrong}>
-            {(id) => (
-              <input
-                id={id}
-                className="input mono"
-                placeholder={label[1]}
-                value={when.text}
-                onChange={(event) => onChange({ ...when, text: event.target.value })}
-              />
-            )}
-          </Field>
+          <TextField
+            label={label[0]}
+            wrong={wrong}
+            mono
+            placeholder={label[1]}
+            value={when.text}
+            onChange={(value) => onChange({ ...when, text: value })}
+          />
           {when.mode !== "at" && <ZoneField value={when.tz} onChange={(tz) => onChange({ ...when, tz })} />}
         </div>
       )}
       {when.mode === "other" && (
-        <Field label="Schedule, as JSON" hint="One schedule, or a list" wrong={wrong}>
-          {(id) => (
-            <textarea
-              id={id}
-              className="area"
-              rows={5}
-              spellCheck={false}
-              value={when.text}
-              onChange={(event) => onChange({ ...when, text: event.target.value })}
-            />
-          )}
-        </Field>
+        <TextField
+          label="Schedule, as JSON"
+          hint="One schedule, or a list"
+          wrong={wrong}
+          rows={5}
+          value={when.text}
+          onChange={(value) => onChange({ ...when, text: value })}
+        />
       )}
       {when.mode === "manual" && (
         <p className="muted">It runs when it is triggered: here, by the command line, by code, or after other jobs.</p>
