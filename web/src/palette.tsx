@@ -155,7 +155,13 @@ const TABS: [string, string, IconName][] = [
   ["/alerts/subscriptions", "Subscriptions", "events"],
 ];
 
-function useOptions(text: string): Option[] {
+/** "pause queue mail" is about mail. */
+const VERB = /^(trigger|pause|resume|backfill|edit|delete|drain)\s+((queue|worker|job)\s+)?/i;
+
+function useOptions(typed: string): Option[] {
+  const text = typed.replace(VERB, "");
+  const words = typed.toLowerCase().split(/\s+/);
+  const isAsked = (one: Option) => words.every((word) => one.name.toLowerCase().includes(word));
   const can = useCan();
   const isAdmin = useIsAtLeast("admin");
   const jobs = useGet("/jobs", { query: { q: text || undefined, limit: 8 }, every: false });
@@ -205,6 +211,7 @@ function useOptions(text: string): Option[] {
   ];
   return [
     ...found,
+    ...(text !== typed ? verbs.filter(isAsked) : []),
     ...(text ? [...named, ...pages] : [...pages, ...named]),
     ...lines.map((one): Option => ({
       group: "Queues",
@@ -220,7 +227,7 @@ function useOptions(text: string): Option[] {
       hint: one.worker_id.slice(-8),
       run: () => navigate(searchPath({ worker: one.worker_id })),
     })),
-    ...verbs,
-    ...actions.filter((one) => matches(one.name)),
+    ...(text === typed ? verbs : []),
+    ...actions.filter(isAsked),
   ];
 }

@@ -118,7 +118,12 @@ const ID: Column<Execution> = {
   name: "Execution",
   width: "92px",
   cell: (one) => (
-    <Link className="mono small" title={one.execution_id} href={executionPath(one.execution_id)}>
+    <Link
+      className="mono small"
+      aria-label={`${one.job} ${shortId(one.execution_id)}`}
+      title={one.execution_id}
+      href={executionPath(one.execution_id)}
+    >
       {shortId(one.execution_id)}
     </Link>
   ),

@@ -7,13 +7,13 @@ import { toast } from "../data/toast.ts";
 import { Button, Command } from "./controls.tsx";
 import { Icon, type IconName, type Tone } from "./status.tsx";
 
-let isFirst = true;
+let shown = window.location.pathname;
 
 /** A row that was opened is gone: the keyboard goes on in the new page. */
 function focusIfLost() {
   const isLost = document.activeElement === null || document.activeElement === document.body;
-  if (isLost && !isFirst) document.getElementById("main")?.focus({ preventScroll: true });
-  isFirst = false;
+  if (isLost && shown !== window.location.pathname) document.getElementById("main")?.focus({ preventScroll: true });
+  shown = window.location.pathname;
 }
 
 export function Page({
