@@ -22,6 +22,7 @@ from tests.browser.chromium import find_chromium
 
 ROOT: Final = Path(__file__).parent.parent
 ROUNDS: Final = 5
+PATIENCE_MS: Final = 60_000
 CHANGES: Final = 300  # of pages, while the memory is measured
 PAGES: Final = ("/", "/jobs", "/executions", "/workflows", "/dead-letters", "/queues", "/workers")
 
@@ -101,7 +102,8 @@ async def measure(url: str) -> None:
             env={**os.environ, **variables},
         )
         context = await browser.new_context(base_url=url, reduced_motion="reduce")
-        context.set_default_timeout(60_000)
+        context.set_default_timeout(PATIENCE_MS)
+        expect.set_options(timeout=PATIENCE_MS)
         answer = await context.request.get("/api/v1/executions?job=fan&limit=1")
         run = (await answer.json())["items"][0]["execution_id"]
         page = await context.new_page()

@@ -30,6 +30,7 @@ import { Gantt } from "./gantt.tsx";
 const SIZE = { width: 208, height: 54 };
 const LABELS_MAX = 60;
 const MANY = 150;
+const GAP = 18;
 const FAR = 0.3;
 const MINIMAP_FROM = 12;
 const IS_STILL = matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -88,9 +89,58 @@ function Restart({ one }: { one: ExecutionDetail }) {
 
 type GraphNode = Node<{ node: RunNode; isFound: boolean; run: string }>;
 
-function layout(run: WorkflowRun, isNarrow: boolean): Map<string, { x: number; y: number }> {
+type Places = Map<string, { x: number; y: number }>;
+
+/** Places of a large graph: columns by the longest way from a start, each in the order of the nodes before. */
+function layoutMany(run: WorkflowRun, isNarrow: boolean): Places {
+  const before = new Map<string, string[]>(run.nodes.map((node) => [node.name, []]));
+  const after = new Map<string, string[]>(run.nodes.map((node) => [node.name, []]));
+  for (const edge of run.edges) {
+    before.get(edge.to)?.push(edge.from);
+    after.get(edge.from)?.push(edge.to);
+  }
+  const open = new Map([...before].map(([name, names]) => [name, names.length]));
+  const columns: string[][] = [];
+  let ready = run.nodes.map((node) => node.name).filter((name) => !open.get(name));
+  while (ready.length) {
+    columns.push(ready);
+    const next: string[] = [];
+    for (const name of ready.flatMap((one) => after.get(one) ?? [])) {
+      const left = (open.get(name) ?? 0) - 1;
+      open.set(name, left);
+      if (left === 0) next.push(name);
+    }
+    ready = next;
+  }
+  const row = new Map<string, number>();
+  const mean = (name: string) => {
+    const rows = (before.get(name) ?? []).map((one) => row.get(one) ?? 0);
+    return rows.reduce((sum, one) => sum + one, 0) / Math.max(1, rows.length);
+  };
+  const places: Places = new Map();
+  columns.forEach((names, at) => {
+    const means = new Map(names.map((name) => [name, mean(name)]));
+    names.sort((a, b) => (means.get(a) ?? 0) - (means.get(b) ?? 0));
+    names.forEach((name, index) => {
+      const line = index - (names.length - 1) / 2;
+      row.set(name, line);
+      places.set(
+        name,
+        isNarrow
+          ? { x: line * (SIZE.width + GAP), y: at * (SIZE.height + 36) }
+          : { x: at * (SIZE.width + 56), y: line * (SIZE.height + GAP) },
+      );
+    });
+  });
+  return places;
+}
+
+function layout(run: WorkflowRun, isNarrow: boolean): Places {
+  if (run.nodes.length > MANY) return layoutMany(run, isNarrow);
   const graph = new dagre.graphlib.Graph();
-  graph.setGraph(isNarrow ? { rankdir: "TB", nodesep: 18, ranksep: 36 } : { rankdir: "LR", nodesep: 18, ranksep: 56 });
+  graph.setGraph(
+    isNarrow ? { rankdir: "TB", nodesep: GAP, ranksep: 36 } : { rankdir: "LR", nodesep: GAP, ranksep: 56 },
+  );
   graph.setDefaultEdgeLabel(() => ({}));
   for (const node of run.nodes) graph.setNode(node.name, { ...SIZE });
   for (const edge of run.edges) graph.setEdge(edge.from, edge.to);
