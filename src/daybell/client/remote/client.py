@@ -10,13 +10,14 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequenc
 from enum import StrEnum
 from functools import partial
 from itertools import groupby, islice
+from operator import attrgetter
 from typing import Any, Literal, Self, TypeAlias, TypeVar, Unpack
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from daybell.client import wire
-from daybell.client.admin import read_quotas, read_role, read_scope, require_secret_name
+from daybell.client.admin import read_quotas, read_role, read_scope
 from daybell.client.client import Client
 from daybell.client.declarations import read_template
 from daybell.client.executions import (
@@ -30,14 +31,18 @@ from daybell.client.executions import (
 from daybell.client.logs import START, LogFilters
 from daybell.client.remote.requests import (
     Body,
-    encode_bound,
+    asking,
+    doing,
     encode_execution,
     encode_filters,
     encode_parameters,
     job_path,
+    listing,
+    paging,
     read_filters,
+    read_tenant,
+    reading,
     selection_bodies,
-    tenant_path,
 )
 from daybell.client.remote.transport import Transport, build_path
 from daybell.client.requests import (
@@ -53,9 +58,7 @@ from daybell.client.requests import (
     read_time,
 )
 from daybell.client.retries import RetryOutcome, split_retryable
-from daybell.client.schedules import read_pause_note
 from daybell.client.sealing import check_value
-from daybell.client.stats import JOB_SINCE, SERIES_SINCE
 from daybell.core.access import LOGIN_SECONDS, Role
 from daybell.core.alerts.rules import AlertRule
 from daybell.core.event import Published
@@ -78,10 +81,9 @@ from daybell.core.limits import (
     PAGE_ITEMS_MAX,
     check_name,
 )
-from daybell.core.monitoring.stats import check_metrics
 from daybell.core.options import Arguments, JobFields, Keep, read_limit, read_whole, read_word
 from daybell.core.references import check_secret_name
-from daybell.core.units import Duration, Instant, format_duration, parse_duration, to_iso
+from daybell.core.units import Duration, Instant, to_iso
 from daybell.core.views import ExecutionFilter, Health, Page, Total, read_pages, total_of
 from daybell.core.when.cursor import Only, Order
 from daybell.errors import Conflict, ExecutionNotFound, UsageError
@@ -100,8 +102,8 @@ class RemoteClient:
     """A tenant's jobs, executions, queues and workers, by way of a `daybell server`.
 
     It has the verbs of `Client` that a server offers, with the same answers and errors. The key
-    decides whose jobs these are; a superadmin's may name another tenant. The first verb connects,
-    and leaving the client closes the connections.
+    decides whose jobs these are; a superadmin's may name another tenant. The key is the author of
+    changes. The first verb connects, and leaving the client closes the connections.
     """
 
     def __init__(self, url: str, *, key: str | None = None, tenant: str | None = None) -> None:
@@ -169,9 +171,7 @@ class RemoteClient:
         made = await self._ask("POST", "/executions", wire.EnqueuedMany, items, once=True)
         return [Enqueued(one.execution_id, created=one.created) for one in made.items]
 
-    async def execution(self, id: Id) -> wire.ExecutionDetail:
-        """An execution, with its ended attempts, its steps or nodes, and its timeline."""
-        return await self._ask("GET", build_path("executions", read_id(id)), wire.ExecutionDetail)
+    execution = asking(Client.execution, "GET /executions/{execution}", wire.ExecutionDetail)
 
     async def executions(
         self,
@@ -187,22 +187,10 @@ class RemoteClient:
         asked = {**encode_parameters(filters), "limit": limit, "cursor": cursor, "sort": sort}
         return await self._ask("GET", "/executions", Page[wire.Execution], parameters=asked)
 
-    async def why(self, id: Id) -> wire.Why:
-        """Why an execution has not run, or not ended."""
-        return await self._ask("GET", build_path("executions", read_id(id), "why"), wire.Why)
-
-    async def signature(self, job: Id) -> wire.Signature:
-        """The JSON Schema of a job's arguments."""
-        return await self._ask("GET", build_path("jobs", str(job), "signature"), wire.Signature)
-
-    async def why_job(self, job: Id) -> wire.JobWhy:
-        """Why a job does not run now."""
-        return await self._ask("GET", build_path("jobs", str(job), "why"), wire.JobWhy)
-
-    async def why_queue(self, name: str) -> wire.QueueWhy:
-        """Why the due executions of a queue are not taken."""
-        path = build_path("queues", check_name(name, what="queue"), "why")
-        return await self._ask("GET", path, wire.QueueWhy)
+    why = asking(Client.why, "GET /executions/{execution}/why", wire.Why)
+    signature = asking(Client.signature, "GET /jobs/{job}/signature", wire.Signature)
+    why_job = asking(Client.why_job, "GET /jobs/{job}/why", wire.JobWhy)
+    why_queue = asking(Client.why_queue, "GET /queues/{queue}/why", wire.QueueWhy)
 
     async def count(self, **filters: Unpack[Filters]) -> wire.StateCounts:
         """The number of executions in each state."""
@@ -431,32 +419,7 @@ class RemoteClient:
         answer = await self._ask("POST", "/events", wire.PublishedMany, body, once=True)
         return [_read_published(one) for one in answer.items]
 
-    async def create_hook(
-        self,
-        job: str,
-        name: str,
-        *,
-        expires: Duration | None = None,
-        signature: str | None = None,
-        secret: str | None = None,
-        header: str | None = None,
-        algorithm: str | None = None,
-        encoding: str | None = None,
-        created_by: str = "",
-    ) -> wire.NewHookAnswer:
-        """Create an address of a job; its token is shown this once. The key is its author."""
-        del created_by
-        body: Body = {
-            "name": name,
-            "expires": expires,
-            "signature": signature,
-            "secret": secret,
-            "header": header,
-            "algorithm": algorithm,
-            "encoding": encoding,
-        }
-        body = {name: value for name, value in body.items() if value is not None}
-        return await self._ask("POST", job_path(job, "hooks"), wire.NewHookAnswer, body)
+    create_hook = asking(Client.create_hook, "POST /jobs/{job}/hooks", wire.NewHookAnswer)
 
     async def hooks(self, job: str, *, is_live: bool = False) -> list[wire.Hook]:
         """The hooks of a job, newest first; revoked and expired ones too, unless `is_live`."""
@@ -464,17 +427,10 @@ class RemoteClient:
         now = (await self.health()).now if is_live else 0.0
         return [one for one in found if not is_live or _is_live(one, now)]
 
-    async def rotate_hook(
-        self, job: str, name: str, *, overlap: Duration = "1d", created_by: str = ""
-    ) -> wire.NewHookAnswer:
-        """Give a hook a new token; the old one is valid for the time of `overlap`."""
-        del created_by
-        path = job_path(job, "hooks", name, "rotate")
-        return await self._ask("POST", path, wire.NewHookAnswer, {"overlap": overlap})
-
-    async def revoke_hook(self, job: str, name: str) -> wire.Hook:
-        """Revoke a hook with all of its tokens."""
-        return await self._ask("POST", job_path(job, "hooks", name, "revoke"), wire.Hook)
+    rotate_hook = asking(
+        Client.rotate_hook, "POST /jobs/{job}/hooks/{hook}/rotate", wire.NewHookAnswer
+    )
+    revoke_hook = asking(Client.revoke_hook, "POST /jobs/{job}/hooks/{hook}/revoke", wire.Hook)
 
     async def signal(self, id: Id, name: str, data: Any = None) -> Published:
         """Publish an event for one execution alone."""
@@ -499,12 +455,7 @@ class RemoteClient:
         of = await self._ask("POST", path, wire.Published, body, once=True)
         return _read_published(of)
 
-    async def events(
-        self, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
-    ) -> Page[wire.Event]:
-        """Events on record, newest first."""
-        asked = {"limit": limit, "cursor": cursor}
-        return await self._ask("GET", "/events", Page[wire.Event], parameters=asked)
+    events = paging(Client.events, "/events", wire.Event)
 
     # Jobs and schedules.
 
@@ -518,16 +469,8 @@ class RemoteClient:
         """A job by its id, or by its name."""
         return await self.job(str(id_or_name))
 
-    async def versions_page(
-        self, name: str, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
-    ) -> Page[wire.ListedVersion]:
-        """Versions of a job, newest first, each with what has changed since the one before it."""
-        asked = {"limit": limit, "cursor": cursor}
-        return await self.transport.page(job_path(name, "versions"), wire.ListedVersion, asked)
-
-    async def standing(self, job: Id) -> wire.Job:
-        """A job with its status and its next time, by its name or id, a deleted one too."""
-        return await self._ask("GET", job_path(str(job)), wire.Job)
+    versions_page = paging(Client.versions_page, "/jobs/{job}/versions", wire.ListedVersion)
+    standing = asking(Client.standing, "GET /jobs/{job}", wire.Job)
 
     async def jobs(
         self,
@@ -612,25 +555,13 @@ class RemoteClient:
         how: Body = {"version": expect, "parameters": {"dry_run": "true" if dry_run else None}}
         return await self._ask("PUT", path, wire.AppliedJob, body, **how)
 
-    async def warnings(self, job: str, *, deleting: bool = False) -> list[str]:
-        """Warnings about a job as things are now, in sentences; with `deleting`, those about its
-        deletion.
-        """
-        asked = {"deleting": "true"} if deleting else {}
-        path = job_path(job, "warnings")
-        return list((await self._ask("GET", path, Page[str], parameters=asked)).items)
-
-    async def rollback(
-        self, name: str, version: int, *, author: str = "", expect: int | None = None
-    ) -> wire.Job:
-        """Make an older version the current one again, as a new version."""
-        path, body = job_path(name, "rollback"), {"version": version}
-        return await self._ask("POST", path, wire.Job, body, version=expect)
-
-    async def delete_job(self, name: str, *, expect: int | None = None, force: bool = False) -> int:
-        """Delete a job and cancel its unfinished executions; answers with their number."""
-        how: Body = {"version": expect, "parameters": {"force": "true"} if force else {}}
-        return (await self._ask("DELETE", job_path(name), wire.Deleted, **how)).cancelled
+    warnings = reading(
+        Client.warnings, "GET /jobs/{job}/warnings", Page[str], lambda of: list(of.items)
+    )
+    rollback = asking(Client.rollback, "POST /jobs/{job}/rollback", wire.Job)
+    delete_job = reading(
+        Client.delete_job, "DELETE /jobs/{job}", wire.Deleted, attrgetter("cancelled")
+    )
 
     async def schedules(self, job: str) -> list[wire.Schedule]:
         """The schedules of a job, by name."""
@@ -638,47 +569,13 @@ class RemoteClient:
         by_id = {one.schedule_id: one for one in found}  # one that fires meanwhile comes again
         return sorted(by_id.values(), key=_by_name)
 
-    async def next_schedules(self, *, limit: int = PAGE_ITEMS_DEFAULT) -> list[wire.Schedule]:
-        """The schedules that fire next, earliest first."""
-        asked = {"limit": limit}
-        answer = Page[wire.Schedule]
-        return [*(await self._ask("GET", "/schedules/next", answer, parameters=asked)).items]
-
-    async def upcoming(
-        self,
-        *,
-        since: Time | None = None,
-        until: Time | None = None,
-        limit: int = PAGE_ITEMS_DEFAULT,
-        cursor: str | None = None,
-    ) -> Page[wire.CalendarEntry]:
-        """A page of schedules with their ticks from `since` to before `until`: those on record, and
-        those that will fire. The default is the day from now on.
-        """
-        asked = {
-            "since": encode_bound(since, "since"),
-            "until": encode_bound(until, "until"),
-            "limit": limit,
-            "cursor": cursor,
-        }
-        answer = Page[wire.CalendarEntry]
-        return await self._ask("GET", "/schedules/upcoming", answer, parameters=asked)
-
-    async def schedules_page(
-        self, job: str, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
-    ) -> Page[wire.Schedule]:
-        """A page of the schedules of a job: declared ones, then the others, the next ones first."""
-        asked = {"limit": limit, "cursor": cursor}
-        path = job_path(job, "schedules")
-        return await self._ask("GET", path, Page[wire.Schedule], parameters=asked)
-
-    async def pause(self, job: str, note: str = "") -> None:
-        """Pause a job's schedules. It can still be triggered."""
-        await self._ask("POST", job_path(job, "pause"), wire.Job, {"note": read_pause_note(note)})
-
-    async def resume(self, job: str) -> None:
-        """Resume a job's schedules, from now on."""
-        await self._ask("POST", job_path(job, "resume"), wire.Job)
+    next_schedules = reading(
+        Client.next_schedules, "GET /schedules/next", Page[wire.Schedule], lambda of: list(of.items)
+    )
+    upcoming = paging(Client.upcoming, "/schedules/upcoming", wire.CalendarEntry)
+    schedules_page = paging(Client.schedules_page, "/jobs/{job}/schedules", wire.Schedule)
+    pause = doing(Client.pause, "POST /jobs/{job}/pause")
+    resume = doing(Client.resume, "POST /jobs/{job}/resume")
 
     async def trigger(
         self,
@@ -736,26 +633,10 @@ class RemoteClient:
         path = build_path("templates", name)
         return await self._ask("PUT", path, wire.Template, value, version=expect)
 
-    async def template(self, name: str) -> wire.Template:
-        """A template. Raises TemplateNotFound."""
-        path = build_path("templates", check_name(name, what="template"))
-        return await self._ask("GET", path, wire.Template)
-
-    async def templates_page(
-        self, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
-    ) -> Page[wire.Template]:
-        """Templates, by name."""
-        asked = {"limit": limit, "cursor": cursor}
-        return await self.transport.page("/templates", wire.Template, asked)
-
-    async def templates(self) -> list[wire.Template]:
-        """All templates, by name."""
-        return await self.transport.all("/templates", wire.Template)
-
-    async def delete_template(self, name: str, *, expect: int | None = None) -> None:
-        """Delete a template. Jobs that were made from it stay."""
-        path = build_path("templates", check_name(name, what="template"))
-        await self._ask("DELETE", path, wire.DeletedName, version=expect)
+    template = asking(Client.template, "GET /templates/{template}", wire.Template)
+    templates_page = paging(Client.templates_page, "/templates", wire.Template)
+    templates = listing(Client.templates, "/templates", wire.Template)
+    delete_template = doing(Client.delete_template, "DELETE /templates/{template}")
 
     # Alerts.
 
@@ -773,88 +654,22 @@ class RemoteClient:
         path = build_path("alerts", name)
         return await self._ask("PUT", path, wire.Alert, value, version=expect)
 
-    async def alert(self, name: str) -> wire.Alert:
-        """A rule. Raises AlertNotFound."""
-        return await self._ask("GET", _alert_path(name), wire.Alert)
-
-    async def alerts_page(
-        self, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
-    ) -> Page[wire.Alert]:
-        """Rules, by name."""
-        return await self.transport.page("/alerts", wire.Alert, {"limit": limit, "cursor": cursor})
-
-    async def alerts(self) -> list[wire.Alert]:
-        """All rules, by name."""
-        return await self.transport.all("/alerts", wire.Alert)
-
-    async def delete_alert(self, name: str, *, expect: int | None = None) -> None:
-        """Delete a rule. Its incidents close without a message."""
-        await self._ask("DELETE", _alert_path(name), wire.DeletedName, version=expect)
-
-    async def silence_alert(
-        self,
-        name: str,
-        *,
-        duration: Duration | None = None,
-        until: Time | None = None,
-        reason: str = "",
-        author: str = "",
-    ) -> wire.Alert:
-        """Send no messages of a rule for some time, or until some time; without both, end its
-        silence. The key is its author.
-
-        Incidents open and close meanwhile. One that is still open at the end gets its message then.
-        """
-        body = {
-            "duration": read_limit(duration, "duration"),
-            "until": None if until is None else encode_bound(until, "until"),
-            "reason": reason,
-        }
-        return await self._ask("POST", _alert_path(name, "silence"), wire.Alert, body)
-
-    async def test_alert(self, name: str) -> wire.AlertTest:
-        """Send a test message to the receivers of a rule, also if it is silenced. Returns the
-        execution that sends it.
-        """
-        return await self._ask("POST", _alert_path(name, "test"), wire.AlertTest)
-
-    async def incidents(
-        self,
-        *,
-        rule: str | None = None,
-        is_open: bool | None = None,
-        limit: int = PAGE_ITEMS_DEFAULT,
-        cursor: str | None = None,
-    ) -> Page[wire.Incident]:
-        """Incidents, newest first: all, or those that are open or closed."""
-        asked = {"rule": rule, "open": is_open, "limit": limit, "cursor": cursor}
-        return await self.transport.page("/incidents", wire.Incident, asked)
-
-    async def acknowledge_incident(self, id: Id, *, author: str = "") -> wire.Acknowledged:
-        """Acknowledge an open incident: it sends no further messages but that of its end. The key
-        is its author.
-        """
-        path = build_path("incidents", read_id(id), "acknowledge")
-        return await self._ask("POST", path, wire.Acknowledged)
+    alert = asking(Client.alert, "GET /alerts/{alert}", wire.Alert)
+    alerts_page = paging(Client.alerts_page, "/alerts", wire.Alert)
+    alerts = listing(Client.alerts, "/alerts", wire.Alert)
+    delete_alert = doing(Client.delete_alert, "DELETE /alerts/{alert}")
+    silence_alert = asking(Client.silence_alert, "POST /alerts/{alert}/silence", wire.Alert)
+    test_alert = asking(Client.test_alert, "POST /alerts/{alert}/test", wire.AlertTest)
+    incidents = paging(Client.incidents, "/incidents", wire.Incident)
+    acknowledge_incident = asking(
+        Client.acknowledge_incident, "POST /incidents/{incident}/acknowledge", wire.Acknowledged
+    )
 
     # Repeated exports.
 
-    async def export_policies(self) -> list[wire.ExportPolicy]:
-        """How far each repeated export has come, by name."""
-        return await self.transport.all("/exports", wire.ExportPolicy)
-
-    async def hold_export(self, name: str, until: Time, *, author: str = "") -> wire.ExportPolicy:
-        """Record that a repeated export has written what ended before `until`. The key is its
-        author. Retention keeps all that ended later, until the policy is moved on or released.
-        """
-        path = build_path("exports", check_name(name, what="export policy"))
-        body = {"until": encode_bound(until, "until")}
-        return await self._ask("PUT", path, wire.ExportPolicy, body)
-
-    async def release_export(self, name: str) -> None:
-        """Forget a repeated export: retention waits for it no longer. Raises ExportNotFound."""
-        path = build_path("exports", check_name(name, what="export policy"))
-        await self._ask("DELETE", path, wire.DeletedName)
+    export_policies = listing(Client.export_policies, "/exports", wire.ExportPolicy)
+    hold_export = asking(Client.hold_export, "PUT /exports/{export}", wire.ExportPolicy)
+    release_export = doing(Client.release_export, "DELETE /exports/{export}")
 
     # Subscriptions to outgoing events.
 
@@ -866,84 +681,29 @@ class RemoteClient:
         """
         return await self._ask("POST", "/subscriptions", wire.Subscription, value, once=True)
 
-    async def update_subscription(
-        self,
-        name: str,
-        changes: Mapping[str, Any],
-        *,
-        author: str = "",
-        expect: int | None = None,
-    ) -> wire.Subscription:
-        """Change some fields of a subscription; null resets one. The key is its author. With
-        `expect`, it must be at that version.
-        """
-        path = _subscription_path(name)
-        return await self._ask("PATCH", path, wire.Subscription, changes, version=expect)
-
-    async def subscription(self, name: str) -> wire.Subscription:
-        """A subscription. Raises SubscriptionNotFound."""
-        return await self._ask("GET", _subscription_path(name), wire.Subscription)
-
-    async def subscriptions_page(
-        self, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
-    ) -> Page[wire.Subscription]:
-        """Subscriptions, by name."""
-        asked = {"limit": limit, "cursor": cursor}
-        return await self.transport.page("/subscriptions", wire.Subscription, asked)
-
-    async def subscriptions(self) -> list[wire.Subscription]:
-        """All subscriptions, by name."""
-        return await self.transport.all("/subscriptions", wire.Subscription)
-
-    async def delete_subscription(self, name: str, *, expect: int | None = None) -> None:
-        """Delete a subscription. Deliveries that are enqueued already are still made."""
-        await self._ask("DELETE", _subscription_path(name), wire.DeletedName, version=expect)
-
-    async def test_subscription(self, name: str) -> wire.AlertTest:
-        """Send a test event to the receiver. Returns the execution that delivers it."""
-        return await self._ask("POST", _subscription_path(name, "test"), wire.AlertTest)
+    update_subscription = asking(
+        Client.update_subscription, "PATCH /subscriptions/{subscription}", wire.Subscription
+    )
+    subscription = asking(
+        Client.subscription, "GET /subscriptions/{subscription}", wire.Subscription
+    )
+    subscriptions_page = paging(Client.subscriptions_page, "/subscriptions", wire.Subscription)
+    subscriptions = listing(Client.subscriptions, "/subscriptions", wire.Subscription)
+    delete_subscription = doing(Client.delete_subscription, "DELETE /subscriptions/{subscription}")
+    test_subscription = asking(
+        Client.test_subscription, "POST /subscriptions/{subscription}/test", wire.AlertTest
+    )
 
     # Queues and workers.
 
-    async def queues(self) -> list[wire.Queue]:
-        """Queues with their numbers, by name."""
-        return await self.transport.all("/queues", wire.Queue)
-
-    async def limits(self) -> list[wire.Limit]:
-        """Limits with their numbers, by name."""
-        return await self.transport.all("/limits", wire.Limit)
-
-    async def limit(self, name: str) -> wire.Limit:
-        """A limit, with the values of its key that most executions wait for."""
-        return await self._ask("GET", build_path("limits", name), wire.Limit)
-
-    async def set_limit(self, name: str, changes: Mapping[str, Any]) -> wire.Limit:
-        """Change the numbers of a limit: `limit` and `rate`. None stands for the declared
-        number.
-        """
-        return await self._ask("PATCH", build_path("limits", name), wire.Limit, dict(changes))
-
-    async def pause_limit(
-        self, name: str, *, duration: Duration | None = None, key: str | None = None
-    ) -> wire.Limit:
-        """Let no execution start that needs this limit, for so long or until it is resumed."""
-        body = {"duration": read_limit(duration, "duration"), "key": key}
-        return await self._ask("POST", build_path("limits", name, "pause"), wire.Limit, body)
-
-    async def resume_limit(self, name: str, *, key: str | None = None) -> wire.Limit:
-        """Resume a limit: all of it, or one value of its key."""
-        path = build_path("limits", name, "resume")
-        return await self._ask("POST", path, wire.Limit, {"key": key})
-
-    async def pause_queue(self, name: str) -> None:
-        """Pause a queue: workers claim nothing from it. Running executions go on."""
-        path = build_path("queues", check_name(name, what="queue"), "pause")
-        await self._ask("POST", path, wire.QueueState)
-
-    async def resume_queue(self, name: str) -> None:
-        """Resume a queue: workers claim from it again."""
-        path = build_path("queues", check_name(name, what="queue"), "resume")
-        await self._ask("POST", path, wire.QueueState)
+    queues = listing(Client.queues, "/queues", wire.Queue)
+    limits = listing(Client.limits, "/limits", wire.Limit)
+    limit = asking(Client.limit, "GET /limits/{limit}", wire.Limit)
+    set_limit = asking(Client.set_limit, "PATCH /limits/{limit}", wire.Limit)
+    pause_limit = asking(Client.pause_limit, "POST /limits/{limit}/pause", wire.Limit)
+    resume_limit = asking(Client.resume_limit, "POST /limits/{limit}/resume", wire.Limit)
+    pause_queue = doing(Client.pause_queue, "POST /queues/{queue}/pause")
+    resume_queue = doing(Client.resume_queue, "POST /queues/{queue}/resume")
 
     async def purge_queue(self, name: str, *, on_step: ProgressCallback = ignore_progress) -> int:
         """Cancel all pending executions of a queue; answers with their number."""
@@ -952,48 +712,12 @@ class RemoteClient:
         on_step(cancelled)
         return cancelled
 
-    async def workers(self, *, include_dead: bool = False) -> list[wire.Worker]:
-        """Workers, oldest first."""
-        asked = {"include_dead": "true"} if include_dead else {}
-        return await self.transport.all("/workers", wire.Worker, asked)
-
-    async def drain_worker(self, id: Id) -> None:
-        """Drain a worker: it finishes its executions, and claims nothing more."""
-        await self._ask("POST", build_path("workers", read_id(id), "drain"), wire.Drained)
-
-    async def leaders(self) -> list[wire.Leader]:
-        """The leaders of the roles that one process has for all tenants, by name."""
-        return (await self._ask("GET", "/status", wire.Status)).leaders
-
-    async def stats(self) -> wire.Stats:
-        """Queues, workers, the last dead letters, and rates since the last look at them."""
-        return await self._ask("GET", "/stats", wire.Stats)
-
-    async def series(
-        self,
-        metrics: Iterable[str],
-        *,
-        job: Id | None = None,
-        queue: str | None = None,
-        since: Time = SERIES_SINCE,
-        until: Time | None = None,
-        step: Duration | None = None,
-    ) -> wire.Series:
-        """Values of metrics by steps of time, of all executions, or of a job or a queue."""
-        asked = {
-            "metric": ",".join(check_metrics(metrics)),
-            "job": None if job is None else str(job),
-            "queue": queue,
-            "since": encode_bound(since, "since"),
-            "until": encode_bound(until, "until"),
-            "step": None if step is None else format_duration(parse_duration(step, what="step")),
-        }
-        return await self._ask("GET", "/stats/series", wire.Series, parameters=asked)
-
-    async def job_stats(self, job: Id, *, since: Time = JOB_SINCE) -> wire.JobStats:
-        """The numbers of a job since a time, and of the same length of time before that."""
-        path, asked = build_path("jobs", str(job), "stats"), {"since": encode_bound(since, "since")}
-        return await self._ask("GET", path, wire.JobStats, parameters=asked)
+    workers = listing(Client.workers, "/workers", wire.Worker)
+    drain_worker = doing(Client.drain_worker, "POST /workers/{worker}/drain")
+    leaders = reading(Client.leaders, "GET /status", wire.Status, attrgetter("leaders"))
+    stats = asking(Client.stats, "GET /stats", wire.Stats)
+    series = asking(Client.series, "GET /stats/series", wire.Series)
+    job_stats = asking(Client.job_stats, "GET /jobs/{job}/stats", wire.JobStats)
 
     # Keys, tenants, the audit log and secrets.
 
@@ -1039,21 +763,10 @@ class RemoteClient:
         # Not sent again: a server that kept the answer for that would keep a secret.
         return await self._ask("POST", "/keys", wire.NewKeyAnswer, body)
 
-    async def keys(self) -> list[wire.Key]:
-        """The tenant's keys, newest first; revoked and expired ones too."""
-        return await self.transport.all("/keys", wire.Key)
-
-    async def revoke_key(self, id: Id) -> wire.Key:
-        """Revoke a key."""
-        return await self._ask("POST", build_path("keys", read_id(id), "revoke"), wire.Key)
-
-    async def tenants(self) -> list[wire.Tenant]:
-        """All tenants with their quotas, by name."""
-        return await self.transport.all("/tenants", wire.Tenant)
-
-    async def tenant_record(self, name: str) -> wire.Tenant:
-        """A tenant with its quotas. Raises TenantNotFound."""
-        return await self._ask("GET", tenant_path(name), wire.Tenant)
+    keys = listing(Client.keys, "/keys", wire.Key)
+    revoke_key = asking(Client.revoke_key, "POST /keys/{key}/revoke", wire.Key)
+    tenants = listing(Client.tenants, "/tenants", wire.Tenant)
+    tenant_record = asking(Client.tenant_record, "GET /tenants/{tenant}", wire.Tenant)
 
     async def add_tenant(self, name: str, **quotas: int | None) -> wire.Tenant:
         """Create a tenant. A name that exists is refused with DuplicateKey."""
@@ -1069,37 +782,10 @@ class RemoteClient:
         body: dict[str, Any] = {**read_quotas(quotas)}
         if keep is not UNSET:
             body["keep"] = Keep.parse(keep).write()
-        return await self._ask("PATCH", tenant_path(name), wire.Tenant, body)
+        return await self._ask("PATCH", build_path("tenants", read_tenant(name)), wire.Tenant, body)
 
-    async def audit(
-        self,
-        *,
-        actor: str | None = None,
-        action: str | None = None,
-        target: str | None = None,
-        since: Time | None = None,
-        until: Time | None = None,
-        limit: int = PAGE_ITEMS_DEFAULT,
-        cursor: str | None = None,
-    ) -> Page[wire.AuditEntry]:
-        """Entries of the audit log, newest first. An action is all of it, or only its noun."""
-        asked = {
-            "actor": actor,
-            "action": action,
-            "target": target,
-            "since": _encode_bound(since),
-            "until": _encode_bound(until),
-            "limit": limit,
-            "cursor": cursor,
-        }
-        return await self._ask("GET", "/audit", Page[wire.AuditEntry], parameters=asked)
-
-    async def verify_audit(
-        self, *, limit: int = PAGE_ITEMS_MAX, cursor: str | None = None
-    ) -> wire.AuditCheck:
-        """Check the hashes of up to `limit` entries of the audit log, oldest first."""
-        asked = {"limit": limit, "cursor": cursor}
-        return await self._ask("GET", "/audit/verify", wire.AuditCheck, parameters=asked)
+    audit = paging(Client.audit, "/audit", wire.AuditEntry)
+    verify_audit = asking(Client.verify_audit, "GET /audit/verify", wire.AuditCheck)
 
     async def set_secret(self, name: str, value: str, *, author: str = "") -> wire.Secret:
         """Store a secret; one of the same name is replaced. The server seals it, and the key is
@@ -1108,14 +794,8 @@ class RemoteClient:
         path = build_path("secrets", check_secret_name(name))
         return await self._ask("PUT", path, wire.Secret, {"value": check_value(value)})
 
-    async def secrets(self) -> list[wire.Secret]:
-        """The tenant's secrets by name, without their values."""
-        return await self.transport.all("/secrets", wire.Secret)
-
-    async def delete_secret(self, name: str) -> None:
-        """Delete a secret; jobs that refer to it fail from then on. Raises SecretNotFound."""
-        path = build_path("secrets", require_secret_name(name))
-        await self._ask("DELETE", path, wire.DeletedName)
+    secrets = listing(Client.secrets, "/secrets", wire.Secret)
+    delete_secret = doing(Client.delete_secret, "DELETE /secrets/{secret}")
 
 
 AnyClient: TypeAlias = Client | RemoteClient
@@ -1152,14 +832,6 @@ def _log_parts(page: wire.LogPage) -> Iterator[LogPart]:
             for line in lines
         )
         yield LogPart(attempt, int(number) if attempt == int(end) else LAST, text)
-
-
-def _subscription_path(name: str, *rest: str) -> str:
-    return build_path("subscriptions", check_name(name, what="subscription"), *rest)
-
-
-def _alert_path(name: str, *rest: str) -> str:
-    return build_path("alerts", check_name(name, what="alert"), *rest)
 
 
 def _read_published(of: wire.Published) -> Published:

@@ -1,17 +1,22 @@
-"""Bodies and parameters of requests to the API.
+"""Requests to the API: verbs that follow from their routes, bodies and parameters of the others.
 
 Invalid input is refused here, with the same message as on the database and without a request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, Unpack
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from functools import cached_property, partial, wraps
+from inspect import Signature, signature
+from string import Formatter
+from types import CoroutineType
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, Unpack
 
 import msgspec
 
+from daybell.client.admin import require_secret_name
 from daybell.client.executions import check_no_status
-from daybell.client.remote.transport import build_path
+from daybell.client.remote.transport import Transport, build_path
 from daybell.client.requests import (
     ARGS_PREFIX,
     BOUNDS,
@@ -28,11 +33,13 @@ from daybell.client.requests import (
     read_id,
     read_pattern,
 )
+from daybell.client.schedules import read_pause_note
 from daybell.core.execution import State
 from daybell.core.limits import ENQUEUE_BATCH_MAX, check_key, check_name
-from daybell.core.options import Arguments, read_args
-from daybell.core.units import format_duration, to_iso
-from daybell.core.views import ExecutionFilter
+from daybell.core.monitoring.stats import check_metrics
+from daybell.core.options import Arguments, read_args, read_limit
+from daybell.core.units import format_duration, parse_duration, to_iso
+from daybell.core.views import ExecutionFilter, Page
 from daybell.errors import InvalidName, JobNotFound, TenantNotFound, shown
 
 Body = dict[str, Any]
@@ -122,20 +129,168 @@ def selection_bodies(ids: Iterable[Id] | None, filters: Filters) -> Iterator[Bod
         yield {"ids": wanted[start : start + ENQUEUE_BATCH_MAX]}
 
 
+# Verbs that follow from their routes.
+
+P = ParamSpec("P")
+R = TypeVar("R")
+A = TypeVar("A")
+Verb = Callable[Concatenate[Any, P], Awaitable[R]]  # of `Client`; a remote one has its signature
+RemoteVerb = Callable[Concatenate[Any, P], "CoroutineType[Any, Any, R]"]
+
+
+def reading(
+    verb: Verb[P, R], route: str, answer: type[A], read: Callable[[A], R]
+) -> RemoteVerb[P, R]:
+    """Return a verb that sends a request, and returns its answer as `read` has it.
+
+    `RemoteRoute` has the parts of a route.
+    """
+    asked = RemoteRoute(verb, route)
+
+    @wraps(verb)
+    async def ask(client: Any, *args: P.args, **options: P.kwargs) -> R:
+        transport: Transport = client.transport
+        path, parameters, body, version = asked.read_call(args, options)
+        how: Any = {"parameters": parameters, "version": version}
+        return read(await transport.ask(asked.method, path, answer, body, **how))
+
+    return ask
+
+
+def asking(verb: Verb[P, R], route: str, answer: type[R]) -> RemoteVerb[P, R]:
+    """Return a verb that sends a request, and returns the answer."""
+    return reading(verb, route, answer, lambda found: found)
+
+
+def doing(verb: Verb[P, None], route: str) -> RemoteVerb[P, None]:
+    """Return a verb that sends a request, and returns nothing."""
+    return reading(verb, route, dict[str, Any], lambda _: None)
+
+
+def paging(verb: Verb[P, Page[R]], path: str, item: type[R]) -> RemoteVerb[P, Page[R]]:
+    """Return a verb that gets a page of a list. Its items are complete."""
+    asked = RemoteRoute(verb, f"GET {path}")
+
+    @wraps(verb)
+    async def get(client: Any, *args: P.args, **options: P.kwargs) -> Page[R]:
+        transport: Transport = client.transport
+        path, parameters, _, _ = asked.read_call(args, options)
+        return await transport.page(path, item, parameters)
+
+    return get
+
+
+def listing(verb: Verb[P, list[R]], path: str, item: type[R]) -> RemoteVerb[P, list[R]]:
+    """Return a verb that gets all items of a list."""
+    asked = RemoteRoute(verb, f"GET {path}")
+
+    @wraps(verb)
+    async def get(client: Any, *args: P.args, **options: P.kwargs) -> list[R]:
+        transport: Transport = client.transport
+        path, parameters, _, _ = asked.read_call(args, options)
+        return await transport.all(path, item, parameters)
+
+    return get
+
+
+class RemoteRoute:
+    """A method and a path, such as "POST /queues/{queue}/pause", and the arguments of its verb.
+
+    The first arguments stand in the places of the path, read as `PLACES` has it. The others are
+    fields of the body, or parameters of a GET and a DELETE, read as `FIELDS` has it; None is left
+    out. `changes` is all of the body. `expect` is the version that is required. An author is the
+    key, and is not sent.
+    """
+
+    def __init__(self, verb: Callable[..., Any], route: str) -> None:
+        self._verb = verb
+        self.method, self._path = route.split()
+        self._places = [name for _, name, _, _ in Formatter().parse(self._path) if name]
+
+    @cached_property
+    def _signature(self) -> Signature:
+        return signature(self._verb)
+
+    def read_call(
+        self, args: tuple[Any, ...], options: Mapping[str, Any]
+    ) -> tuple[str, Body, Body | None, int | None]:
+        """Return the path, the parameters, the body and the required version of a call."""
+        call = self._signature.bind(None, *args, **options)
+        call.apply_defaults()
+        _, *given = call.arguments.items()
+        parts = given[: len(self._places)]
+        path = self._path.format_map(
+            {
+                place: build_path(PLACES[place](value))[1:]
+                for place, (_, value) in zip(self._places, parts, strict=True)
+            }
+        )
+        rest = dict(given[len(parts) :])
+        version = rest.pop("expect", None)
+        if "changes" in rest:
+            return path, {}, dict(rest["changes"]), version
+        said: Body = {}
+        for name, value in rest.items():
+            if name not in AUTHORS and value is not None:
+                sent, encode = FIELDS.get(name, (name, _as_it_is))
+                said[sent] = encode(value)
+        if self.method in ("GET", "DELETE"):
+            return path, said, None, version
+        return path, {}, said if rest.keys() - AUTHORS else None, version
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
 # Paths. A text that is no name gets the error of a missing thing: a slash in it would lead astray.
 
 
-def job_path(name: str, *verb: object) -> str:
-    """The path of a job."""
+def read_job(name: Id) -> str:
+    """The name or the id of a job."""
     try:
-        return build_path("jobs", check_name(name, what="job"), *verb)
+        return check_name(str(name), what="job")
     except InvalidName:
         raise JobNotFound(f"no job named {shown(name)}") from None
 
 
-def tenant_path(name: str) -> str:
-    """The path of a tenant."""
+def read_tenant(name: str) -> str:
+    """The name of a tenant."""
     try:
-        return build_path("tenants", check_name(name, what="tenant"))
+        return check_name(name, what="tenant")
     except InvalidName:
         raise TenantNotFound(f"no tenant named {shown(name)}") from None
+
+
+def job_path(name: str, *verb: object) -> str:
+    """The path of a job."""
+    return build_path("jobs", read_job(name), *verb)
+
+
+AUTHORS: Final = frozenset({"author", "created_by"})
+PLACES: Final[Mapping[str, Callable[[Any], object]]] = {
+    "execution": read_id,
+    "worker": read_id,
+    "key": read_id,
+    "incident": read_id,
+    "job": read_job,
+    "tenant": read_tenant,
+    "secret": require_secret_name,
+    "queue": partial(check_name, what="queue"),
+    "template": partial(check_name, what="template"),
+    "alert": partial(check_name, what="alert"),
+    "subscription": partial(check_name, what="subscription"),
+    "export": partial(check_name, what="export policy"),
+    "limit": str,
+    "hook": str,
+}
+FIELDS: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
+    "since": ("since", partial(encode_bound, what="since")),
+    "until": ("until", partial(encode_bound, what="until")),
+    "duration": ("duration", partial(read_limit, what="duration")),
+    "step": ("step", lambda step: format_duration(parse_duration(step, what="step"))),
+    "metrics": ("metric", lambda metrics: ",".join(check_metrics(metrics))),
+    "job": ("job", str),
+    "note": ("note", read_pause_note),
+    "is_open": ("open", _as_it_is),
+}
