@@ -98,7 +98,7 @@ TESTED_IN: dict[str, str] = {
     "api/routes/alerts.py": "client/remote/test_client_alerts.py",
     "cli/actions/definitions.py": "cli/commands/test_jobs.py",
     "cli/actions/job_flags.py": "cli/commands/test_job_options.py",
-    "cli/actions/workers.py": "cli/commands/test_executions.py",
+    "cli/commands/workers.py": "cli/commands/test_executions.py",
     "cli/apply/command.py": "cli/apply/test_plan.py",
     "cli/commands/roles.py": "cli/roles/test_worker.py",
     "cli/options.py": "cli/test_cli.py",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -12,6 +11,7 @@ from types import CoroutineType
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from daybell.cli.runtime import use_server
+from daybell.cli.terminal import current_actor
 from daybell.client import Client, wire
 from daybell.client.remote.client import AnyClient, RemoteClient
 from daybell.core.access import NewAuditEntry
@@ -28,15 +28,6 @@ C = TypeVar("C", Client, RemoteClient, AnyClient)
 MANY: Final = "many"  # the target of a verb that acts on several
 IDS_MAX: Final = 100  # of them that are recorded
 UNTOLD: Final = frozenset({"args", "on_step", "author"})  # arguments that an entry leaves out
-
-
-def current_actor() -> str:
-    """Return the name of this terminal's user for the audit log."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a user id without a name, as in a container
-        user = "unknown"
-    return f"cli {user}@{socket.gethostname()}"
 
 
 def audited(client: C, action: str, target: str, *, before: Any = None, after: Any = None) -> C:

@@ -12,8 +12,9 @@ import typer
 from typer.core import TyperCommand
 
 from daybell.cli import actions
-from daybell.cli.runtime import Command, report_as_json, run_command
+from daybell.cli.runtime import DONE, Command, report_as_json, run_command
 from daybell.core.limits import POOL_SIZE, POOL_SIZE_LEAST
+from daybell.settings import Settings
 
 DatabaseUrl = Annotated[
     str | None,
@@ -271,7 +272,34 @@ def shared(*, tenant: Any = Tenant, as_json: Any = Json) -> Callable[[Declared],
     The action gets the tenant and `as_json`, too. None: the command has no such option.
     """
     kinds = {"tenant": tenant, "as_json": as_json}
-    common = {name: kind for name, kind in kinds.items() if kind is not None}
+    return _with_common({name: kind for name, kind in kinds.items() if kind is not None})
+
+
+def on_client(*, tenant: Any = Tenant, as_json: Any = Json) -> Callable[[Declared], Declared]:
+    """Give a coroutine function over a client these options, and run it with an open client.
+
+    It gets `as_json`, too, and returns nothing. None: the command has no such option.
+    """
+
+    def decorate(command: Declared) -> Declared:
+        def declared(**given: Any) -> Action:
+            async def perform(
+                settings: Settings, *, tenant: str | None = None, **chosen: Any
+            ) -> int:
+                async with actions.connection.client_for(settings, tenant=tenant) as client:
+                    await command(client, **given, **chosen)
+                return DONE
+
+            return perform
+
+        _, *own = parameters_of(command)
+        own = [one for one in own if one.name != "as_json"]
+        return shared(tenant=tenant, as_json=as_json)(with_parameters(command, declared, own))
+
+    return decorate
+
+
+def _with_common(common: Options) -> Callable[[Declared], Declared]:
     last = _optional({**common, "database_url": DatabaseUrl})
 
     def decorate(command: Declared) -> Declared:
@@ -314,7 +342,8 @@ def gather(
 
 def parameters_of(command: Declared) -> list[Parameter]:
     """Return the parameters of a command, with their annotations as objects."""
-    kinds = get_type_hints(command, include_extras=True)
+    # The type of a client takes longer to import than all else, and is no option.
+    kinds = get_type_hints(command, localns={"AnyClient": Any}, include_extras=True)
     return [
         one.replace(kind=Parameter.KEYWORD_ONLY, annotation=kinds[name])
         for name, one in signature(command).parameters.items()

@@ -86,6 +86,11 @@ def echo_json(value: object) -> None:
     typer.echo(printable(format_json(value), keep="\n"))
 
 
+def echo_list(items: Iterable[object]) -> None:
+    """Print all items of a list as JSON, in the form of a page."""
+    echo_json({"items": list(items), "next_cursor": None})
+
+
 def echo_table(
     columns: Sequence[Column | str], rows: Iterable[Sequence[object]], *, empty: str
 ) -> None:

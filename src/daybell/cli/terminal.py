@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import getpass
 import os
 import signal
+import socket
 import sys
 import termios
 from collections.abc import Callable, Generator
@@ -145,6 +147,15 @@ class StopSignals:
 
 
 # Asking before something is done to many things at once.
+
+
+def current_actor() -> str:
+    """Return the name of this terminal's user for the audit log."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name, as in a container
+        user = "unknown"
+    return f"cli {user}@{socket.gethostname()}"
 
 
 def confirm(question: str, *, yes: bool) -> None:

@@ -3,6 +3,7 @@
 A module of `daybell.cli.commands` declares the words that can be typed. It imports this package,
 which imports nothing, and names the work as `actions.MODULE.function`. So `--help` and completion
 stay quick, and the modules with the work import at their top all that they need.
+A command that needs little besides its client does its work itself: `options.on_client`.
 """
 
 from __future__ import annotations
@@ -11,24 +12,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from daybell.cli import benchmark, migration
+    from daybell.cli import benchmark, connection, migration, references, terminal
     from daybell.cli.actions import (
         admin,
-        alerts,
         chaos,
         completion,
         definitions,
         executions,
         export,
-        hooks,
         job_flags,
         job_options,
         jobs,
-        limits,
         schedules,
         selection,
-        subscriptions,
-        workers,
     )
     from daybell.cli.apply import command as apply
     from daybell.cli.doctor import report as doctor
@@ -37,31 +33,29 @@ if TYPE_CHECKING:
 
 __all__ = [
     "admin",
-    "alerts",
     "apply",
     "benchmark",
     "bridge",
     "chaos",
     "completion",
+    "connection",
     "dashboard",
     "definitions",
     "dev",
     "doctor",
     "executions",
     "export",
-    "hooks",
     "job_flags",
     "job_options",
     "jobs",
-    "limits",
     "migration",
+    "references",
     "schedules",
     "selection",
     "server",
     "startup",
-    "subscriptions",
+    "terminal",
     "worker",
-    "workers",
 ]
 
 # Modules that are not in this package.
@@ -69,12 +63,15 @@ _HOMES: Final = {
     "apply": "daybell.cli.apply.command",
     "benchmark": "daybell.cli.benchmark",
     "bridge": "daybell.cli.roles.bridge",
+    "connection": "daybell.cli.connection",
     "dashboard": "daybell.cli.views.dashboard",
     "dev": "daybell.cli.roles.dev",
     "doctor": "daybell.cli.doctor.report",
     "migration": "daybell.cli.migration",
+    "references": "daybell.cli.references",
     "server": "daybell.cli.roles.server",
     "startup": "daybell.cli.roles.startup",
+    "terminal": "daybell.cli.terminal",
     "worker": "daybell.cli.roles.worker",
 }
 

@@ -13,10 +13,10 @@ from msgspec.structs import asdict, replace
 
 from daybell.cli import output
 from daybell.cli.actions.selection import none_if_denied
-from daybell.cli.connection import audited, client_for, current_actor
+from daybell.cli.connection import audited, client_for
 from daybell.cli.output import Column
 from daybell.cli.runtime import DONE, FAILED
-from daybell.cli.terminal import confirm, interruptible
+from daybell.cli.terminal import confirm, current_actor, interruptible
 from daybell.client import Client, wire
 from daybell.client.admin import login_link, read_role, read_scope
 from daybell.client.remote.client import AnyClient

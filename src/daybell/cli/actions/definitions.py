@@ -25,11 +25,11 @@ from daybell.cli.apply.declarations import Declaration, Declarations, read_decla
 from daybell.cli.apply.files import read_file, write_yaml
 from daybell.cli.apply.plan import echo_change, template_fields
 from daybell.cli.apps import connect_app, find_app
-from daybell.cli.connection import MANY, audited, client_for, current_actor
+from daybell.cli.connection import MANY, audited, client_for
 from daybell.cli.output import Column
 from daybell.cli.references import format_references
 from daybell.cli.runtime import DONE, print_stderr, require_store
-from daybell.cli.terminal import confirm
+from daybell.cli.terminal import confirm, current_actor
 from daybell.cli.views.jobs import (
     describe_schedule,
     echo_schedules,

@@ -12,10 +12,10 @@ import typer
 
 from daybell.cli import output
 from daybell.cli.actions.selection import check_action, check_job, describe_filters, find_execution
-from daybell.cli.connection import client_for, current_actor
+from daybell.cli.connection import client_for
 from daybell.cli.output import Column
 from daybell.cli.runtime import DONE, FAILED, print_stderr
-from daybell.cli.terminal import confirm
+from daybell.cli.terminal import confirm, current_actor
 from daybell.cli.views.executions import (
     ExecutionSearch,
     echo_detail,

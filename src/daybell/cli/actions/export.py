@@ -14,9 +14,9 @@ from typing import Any, BinaryIO, Final, Protocol, TypeAlias
 import msgspec
 
 from daybell.cli import output
-from daybell.cli.connection import client_for, current_actor
+from daybell.cli.connection import client_for
 from daybell.cli.runtime import DONE, print_stderr
-from daybell.cli.terminal import INTERRUPTED
+from daybell.cli.terminal import INTERRUPTED, current_actor
 from daybell.client import answers, wire
 from daybell.client.remote.client import AnyClient
 from daybell.client.requests import read_bound

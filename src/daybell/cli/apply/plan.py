@@ -16,7 +16,7 @@ from msgspec import UNSET
 from daybell.cli import output
 from daybell.cli.apply.declarations import Declaration, Declarations
 from daybell.cli.apply.files import write_yaml
-from daybell.cli.connection import current_actor
+from daybell.cli.terminal import current_actor
 from daybell.client import wire
 from daybell.client.declarations import (
     CHANGED,

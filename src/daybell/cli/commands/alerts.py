@@ -1,14 +1,22 @@
-"""`daybell alerts`: the options of each command."""
+"""`daybell alerts`: rules, their tests and silences, and incidents."""
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Annotated, Any, Final
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from daybell.cli import actions
-from daybell.cli.options import Action, Cursor, Limit, Yes, gather, group, shared
+from daybell.cli import actions, output
+from daybell.cli.options import Cursor, Limit, Yes, gather, group, on_client
+from daybell.cli.output import Column
+from daybell.core.limits import PAGE_ITEMS_MAX
+from daybell.core.units import format_duration
+from daybell.errors import DuplicateKey, UsageError, VersionConflict
+
+if TYPE_CHECKING:
+    from daybell.client import wire
+    from daybell.client.remote.client import AnyClient
 
 app = group("Alerts: rules, their incidents, and messages.")
 
@@ -71,43 +79,105 @@ FIELDS: Final = {
 
 
 @app.command("list")
-@shared()
-def list_alerts() -> Action:
+@on_client()
+async def list_alerts(client: AnyClient, *, as_json: bool) -> None:
     """List the rules, with their open incidents."""
-    return actions.alerts.list_alerts
+    rules = await client.alerts()
+    if as_json:
+        return output.echo_list(rules)
+    counts = await _count_open(client)
+    rows = [
+        (
+            one.name,
+            one.on,
+            _scope(one),
+            _limits(one),
+            str(len(one.to)),
+            str(counts.pop(one.name, 0)),
+            "" if one.silenced_until is None else output.format_moment(one.silenced_until),
+        )
+        for one in rules
+    ]
+    # Rules of jobs: their option `notifications`.
+    rows += [(name, "", "", "notifications", "", str(n), "") for name, n in counts.items()]
+    columns = (
+        Column("rule", least=16, rank=0),
+        "on",
+        Column("watches", least=8),
+        Column("limits", least=12, rank=2),
+        Column("addresses", rank=3),
+        "open",
+        Column("silenced until", rank=4),
+    )
+    output.echo_table(columns, rows, empty="no alerts; daybell alerts create NAME makes one")
 
 
 @app.command("create")
 @gather("fields", FIELDS)
-@shared()
-def create_alert(
+@on_client()
+async def create_alert(
+    client: AnyClient,
     name: RuleName,
     on: On,
     fields: Any,
     replace: Annotated[
         bool, typer.Option("--replace", help="In the place of one that has this name.")
     ] = False,
-) -> Action:
+    *,
+    as_json: bool,
+) -> None:
     """Create a rule.
 
     A rule without --to opens incidents and sends no messages. @secret:NAME stands for an address
     that is kept as a secret. Messages are sent by workers that can notify.
     """
-    return partial(
-        actions.alerts.create_alert, name=name, fields={"on": on, **fields}, replace=replace
-    )
+    value: dict[str, Any] = {"name": name, "on": on}
+    value |= {key: one for key, one in fields.items() if one is not None}
+    secret = value.pop("webhook_secret", None)
+    if secret is not None and "webhook" not in value:
+        raise UsageError("--webhook-secret signs events; --webhook names their receiver")
+    to: list[Any] = [actions.references.parse_reference(one) for one in value.pop("to", ())]
+    to += [
+        {"webhook": actions.references.parse_reference(one), "secret": secret}
+        for one in value.pop("webhook", ())
+    ]
+    if to:
+        value["to"] = to
+    try:
+        expect = None if replace else 0
+        made = await client.set_alert(value, author=actions.terminal.current_actor(), expect=expect)
+    except (VersionConflict, DuplicateKey):
+        if replace:
+            raise
+        raise DuplicateKey(
+            f"there is an alert rule named {name!r} already; --replace takes its place"
+        ) from None
+    if as_json:
+        return output.echo_json(made)
+    typer.echo(f"alert rule {made.name} is at version {made.version}; it watches {_scope(made)}")
+    if not made.to:
+        typer.echo("note: it has no receivers, so it sends nothing; --to adds one", err=True)
 
 
 @app.command("delete")
-@shared()
-def delete_alert(name: RuleName, yes: Yes = False) -> Action:
+@on_client()
+async def delete_alert(
+    client: AnyClient, name: RuleName, yes: Yes = False, *, as_json: bool
+) -> None:
     """Delete a rule. Its incidents close without a message."""
-    return partial(actions.alerts.delete_alert, name=name, yes=yes)
+    found = await client.alert(name)
+    actions.terminal.confirm(f"delete alert rule {found.name}? Its open incidents close.", yes=yes)
+    await client.delete_alert(name)
+    if as_json:
+        output.echo_json({"name": found.name})
+    else:
+        typer.echo(f"alert rule {found.name} is deleted")
 
 
 @app.command("silence")
-@shared()
-def silence_alert(
+@on_client()
+async def silence_alert(
+    client: AnyClient,
     name: RuleName,
     duration: Annotated[
         str | None, _given("--for", "DURATION", "The length of the silence, such as 2h.")
@@ -115,47 +185,121 @@ def silence_alert(
     until: Annotated[str | None, _given("--until", "TIME", "The end of the silence.")] = None,
     reason: Annotated[str, _given("--reason", "TEXT", "The reason, for people.")] = "",
     end: Annotated[bool, typer.Option("--end", help="End a silence.")] = False,
-) -> Action:
+    *,
+    as_json: bool,
+) -> None:
     """Send no messages of a rule for some time.
 
     Incidents open and close meanwhile. One that is still open at the end gets its message then.
     """
     if sum((duration is not None, until is not None, end)) != 1:
         raise typer.BadParameter("specify one of --for DURATION, --until TIME and --end")
-    return partial(
-        actions.alerts.silence_alert, name=name, duration=duration, until=until, reason=reason
+    silenced = await client.silence_alert(
+        name, duration=duration, until=until, reason=reason, author=actions.terminal.current_actor()
     )
+    if as_json:
+        output.echo_json(silenced)
+    elif silenced.silenced_until is None:
+        typer.echo(f"alert rule {name} sends messages again")
+    else:
+        typer.echo(
+            f"alert rule {name} is silent until {output.format_moment(silenced.silenced_until)}"
+        )
 
 
 @app.command("test")
-@shared()
-def test_alert(name: RuleName) -> Action:
+@on_client()
+async def test_alert(client: AnyClient, name: RuleName, *, as_json: bool) -> None:
     """Send a test message to the addresses of a rule."""
-    return partial(actions.alerts.test_alert, name=name)
+    sent = await client.test_alert(name)
+    if as_json:
+        output.echo_json(sent)
+    else:
+        typer.echo(
+            f"execution {sent.execution_id} sends the message; see how it ends:"
+            f" daybell executions wait {sent.execution_id}"
+        )
 
 
 @app.command("incidents")
-@shared()
-def list_incidents(
+@on_client()
+async def list_incidents(
+    client: AnyClient,
     rule: Annotated[str | None, _given("--rule", "NAME", "Only those of this rule.")] = None,
     is_open: Annotated[bool, typer.Option("--open", help="Only those that are open.")] = False,
     limit: Limit = 50,
     cursor: Cursor = None,
-) -> Action:
+    *,
+    as_json: bool,
+) -> None:
     """List incidents, newest first."""
-    return partial(
-        actions.alerts.list_incidents,
-        rule=rule,
-        is_open=True if is_open else None,
-        limit=limit,
-        cursor=cursor,
+    page = await client.incidents(rule=rule, is_open=is_open or None, limit=limit, cursor=cursor)
+    if as_json:
+        return output.echo_json(page)
+    rows = [
+        (
+            str(one.incident_id),
+            one.rule,
+            _state(one),
+            output.format_moment(one.opened_at),
+            one.subject,
+            one.detail,
+        )
+        for one in page.items
+    ]
+    columns = (
+        Column("incident", rank=1),
+        Column("rule", least=12, rank=0),
+        "state",
+        "opened",
+        Column("subject", least=12),
+        Column("detail", least=20, rank=3),
     )
+    output.echo_table(columns, rows, empty="no incidents")
+    output.echo_more(page.next_cursor)
 
 
 @app.command("acknowledge")
-@shared()
-def acknowledge(
+@on_client()
+async def acknowledge(
+    client: AnyClient,
     id: Annotated[str, typer.Argument(metavar="ID", help="The id of an open incident.")],
-) -> Action:
+    *,
+    as_json: bool,
+) -> None:
     """Acknowledge an incident: no messages but that of its end."""
-    return partial(actions.alerts.acknowledge, id=id)
+    found = await client.acknowledge_incident(id, author=actions.terminal.current_actor())
+    if as_json:
+        output.echo_json(found)
+    else:
+        typer.echo(f"incident of {found.rule} about {found.subject} is acknowledged")
+
+
+async def _count_open(client: AnyClient) -> Counter[str]:
+    """Return the number of open incidents of each rule."""
+    counts = Counter[str]()
+    cursor = None
+    while True:
+        page = await client.incidents(is_open=True, limit=PAGE_ITEMS_MAX, cursor=cursor)
+        counts.update(one.rule for one in page.items)
+        cursor = page.next_cursor
+        if cursor is None:
+            return counts
+
+
+def _scope(rule: wire.Alert) -> str:
+    parts = (("job", rule.job), ("queue", rule.queue))
+    return ", ".join(f"{what} {name}" for what, name in parts if name is not None) or "all"
+
+
+def _limits(rule: wire.Alert) -> str:
+    words = [] if rule.grace is None else [f"grace {format_duration(rule.grace)}"]
+    if rule.repeat is not None:
+        words.append(f"repeat {format_duration(rule.repeat)}")
+    return ", ".join(words)
+
+
+def _state(one: wire.Incident) -> str:
+    if one.closed_at is not None:
+        return "closed"
+    return "open" if one.acknowledged_at is None else "acknowledged"

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from daybell.cli import actions
-from daybell.cli.options import Action, group, shared
+from daybell.cli import output
+from daybell.cli.options import group, on_client
+from daybell.cli.output import Column
+from daybell.errors import UsageError, shown
+
+if TYPE_CHECKING:
+    from daybell.client import wire
+    from daybell.client.remote.client import AnyClient
 
 limits_app = group("Limits: how many run at a time, or start in a time.")
 
@@ -19,22 +24,53 @@ Key = Annotated[
 
 
 @limits_app.command("list")
-@shared()
-def list_limits() -> Action:
+@on_client()
+async def list_limits(client: AnyClient, *, as_json: bool) -> None:
     """List limits with their numbers."""
-    return actions.limits.list_limits
+    limits = await client.limits()
+    if as_json:
+        return output.echo_list(limits)
+    rows = [
+        (one.name, _state(one), _at_a_time(one.limit), ", ".join(one.rates), one.running,
+         one.waiting, one.keys)
+        for one in limits
+    ]  # fmt: skip
+    name = Column("name", least=20, rank=0)
+    columns = (name, "state", "at a time", "rate", "running", "waiting", "keys")
+    output.echo_table(columns, rows, empty="no limits; a job with concurrency or rate makes one")
 
 
 @limits_app.command("show")
-@shared()
-def show_limit(name: LimitName) -> Action:
+@on_client()
+async def show_limit(client: AnyClient, name: LimitName, *, as_json: bool) -> None:
     """Show a limit by the values of its key."""
-    return partial(actions.limits.show_limit, name=name)
+    found = await client.limit(name)
+    now = (await client.health()).now
+    if as_json:
+        return output.echo_json(found)
+    numbers = [] if found.limit is None else [f"{found.limit:,} at a time"]
+    typer.echo(f"limit {found.name}: {', '.join([*numbers, *found.rates])}; {_state(found)}")
+    rows = [
+        (
+            one.key or "(all)",
+            "paused" if one.is_paused else "open",
+            one.running,
+            one.waiting,
+            "" if one.tokens is None else one.tokens,
+            "" if one.next_at is None else output.format_relative(one.next_at, now=now),
+            ", ".join(str(id) for id in one.holders),
+        )
+        for one in found.buckets
+    ]
+    columns = (Column("key", least=12, rank=0), "state", "running", "waiting", "tokens", "room",
+               Column("held by", least=12, rank=9))  # fmt: skip
+    output.echo_table(columns, rows, empty="no execution has asked for it yet")
 
 
 @limits_app.command("set")
-@shared(as_json=None)
-def set_limit(
+@on_client(as_json=None)
+async def set_limit(
+    client: AnyClient,
     name: LimitName,
     limit: Annotated[
         str | None,
@@ -44,27 +80,49 @@ def set_limit(
         list[str] | None,
         typer.Option("--rate", metavar="RATE", help="How many start in a time, such as 100/m."),
     ] = None,
-) -> Action:
+) -> None:
     """Change the numbers of a limit. What runs goes on."""
-    return partial(actions.limits.set_limit, name=name, limit=limit, rate=rate)
+    changes: dict[str, Any] = {}
+    if limit is not None:
+        if limit != "none" and not (limit.isdecimal() and len(limit) < 10):
+            raise UsageError(f"--limit {shown(limit)} must be a whole number from 1, or none")
+        changes["limit"] = None if limit == "none" else int(limit)
+    if rate:
+        changes["rate"] = None if list(rate) == ["none"] else list(rate)
+    found = await client.set_limit(name, changes)
+    numbers = [] if found.limit is None else [f"{found.limit:,} at a time"]
+    typer.echo(f"limit {name}: {', '.join([*numbers, *found.rates])}")
 
 
 @limits_app.command("pause")
-@shared(as_json=None)
-def pause_limit(
+@on_client(as_json=None)
+async def pause_limit(
+    client: AnyClient,
     name: LimitName,
     duration: Annotated[
         str | None,
         typer.Option("--for", metavar="DURATION", help="End by itself after this time."),
     ] = None,
     key: Key = None,
-) -> Action:
+) -> None:
     """Start nothing that needs a limit; what runs goes on."""
-    return partial(actions.limits.pause_limit, name=name, duration=duration, key=key)
+    await client.pause_limit(name, duration=duration, key=key)
+    of = "" if key is None else f" of {key}"
+    until = "until it is resumed" if duration is None else f"for {duration}"
+    typer.echo(f"limit {name}{of} is paused {until}")
 
 
 @limits_app.command("resume")
-@shared(as_json=None)
-def resume_limit(name: LimitName, key: Key = None) -> Action:
+@on_client(as_json=None)
+async def resume_limit(client: AnyClient, name: LimitName, key: Key = None) -> None:
     """Start what needs a limit again."""
-    return partial(actions.limits.resume_limit, name=name, key=key)
+    await client.resume_limit(name, key=key)
+    typer.echo(f"limit {name}{'' if key is None else f' of {key}'} is open")
+
+
+def _state(one: wire.Limit) -> str:
+    return "paused" if one.is_paused else "open"
+
+
+def _at_a_time(limit: int | None) -> str:
+    return "" if limit is None else f"{limit:,}"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import typer
 
 from daybell.cli import output
 from daybell.cli.output import format_moment as _moment
-from daybell.client import wire
+
+if TYPE_CHECKING:
+    from daybell.client import wire
 
 
 def echo_why(of: wire.Why) -> None:
