@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final, get_args
+from types import UnionType
+from typing import Annotated, Any, Final, Union, get_args, get_origin
 
 import msgspec
 
@@ -29,57 +30,66 @@ _PERIOD: Final = {
 _LATER: Final = "2026-11-17T00:00:00Z"
 
 Example = dict[str, Any]
-
-EXECUTION: Final[Example] = {
-    "execution_id": _ID,
-    "job_id": _JOB_ID,
-    "job": "daily-report",
-    "version": 1,
+# The values of fields that an example does not name.
+_USUAL: Final[Example] = {
     "tenant": "default",
-    "status": "succeeded",
-    "reason": None,
-    "queue": "default",
-    "priority": "normal",
-    "args": {"day": "2026-11-15"},
-    "attempt": 1,
-    "failures": 0,
-    "crashes": 0,
-    "created_at": _AT,
-    "run_at": _AT,
-    "scheduled_for": None,
-    "expires_at": None,
-    "started_at": _AT,
-    "finished_at": _AT,
-    "cancel_requested_at": None,
+    "job": "daily-report",
+    "job_id": _JOB_ID,
+    "execution_id": _ID,
     "worker_id": _WORKER_ID,
-    "unique_key": None,
-    "retries": None,
-    "timeout": None,
-    "parent_id": None,
-    "node": None,
-    "workflow_id": None,
-    "schedule_id": None,
-    "progress": 100.0,
-    "note": None,
-    "outcome": "succeeded",
-    "result": {"pages": 12},
-    "error": None,
-    "checkpoint": None,
-    "is_discarded": False,
-    "truncated": False,
-    "link": None,
+    "key_id": _KEY_ID,
+    "queue": "default",
+    "version": 1,
+    "attempt": 1,
+    "created_at": _AT,
+    "updated_at": _AT,
+    "at": _AT,
 }
+_EMPTY: Final[Mapping[Any, Any]] = {list: [], dict: {}, bool: False, int: 0, float: 0.0, str: ""}
+
+
+def _example(answer: type[msgspec.Struct], **own: Any) -> Example:
+    """Return an example of an answer. A field that it does not name is null or the usual one."""
+    found: Example = {}
+    for field in msgspec.structs.fields(answer):
+        name, types = field.encode_name, _parts(field.type)
+        if name in own:
+            found[name] = own.pop(name)
+        elif field.default is msgspec.NODEFAULT and field.default_factory is msgspec.NODEFAULT:
+            is_optional = type(None) in types or Any in types
+            found[name] = None if is_optional else _USUAL.get(name) or _EMPTY[types[0]]
+    assert not own, own
+    return found
+
+
+def _parts(kind: Any) -> list[Any]:
+    """Return the types of a union, without what is said of them."""
+    if get_origin(kind) is Annotated:
+        return _parts(get_args(kind)[0])
+    if isinstance(kind, UnionType) or get_origin(kind) is Union:
+        return [part for one in get_args(kind) for part in _parts(one)]
+    return [get_origin(kind) or kind]
+
+
+EXECUTION: Final[Example] = _example(
+    wire.Execution,
+    status="succeeded",
+    priority="normal",
+    args={"day": "2026-11-15"},
+    run_at=_AT,
+    started_at=_AT,
+    finished_at=_AT,
+    worker_id=_WORKER_ID,
+    progress=100.0,
+    outcome="succeeded",
+    result={"pages": 12},
+)
 DETAIL: Final[Example] = {
     **EXECUTION,
     "attempts": [
-        {
-            "attempt": 1,
-            "outcome": "succeeded",
-            "worker_id": _WORKER_ID,
-            "started_at": _AT,
-            "ended_at": _AT,
-            "error": None,
-        }
+        _example(
+            wire.Attempt, outcome="succeeded", worker_id=_WORKER_ID, started_at=_AT, ended_at=_AT
+        )
     ],
     "timeline": [
         {"at": _AT, "event": "created"},
@@ -89,108 +99,85 @@ DETAIL: Final[Example] = {
     "fired_by": None,
     "workflow": None,
     "steps": [
-        {
-            "n": 1,
-            "name": "charge",
-            "kind": "step",
-            "status": "done",
-            "failures": 0,
-            "started_at": _AT,
-            "finished_at": _AT,
-            "wake_at": None,
-            "result": {"cents": 1200},
-            "is_result_left_out": False,
-            "error": None,
-        }
+        _example(
+            wire.Step,
+            n=1,
+            name="charge",
+            kind="step",
+            status="done",
+            started_at=_AT,
+            finished_at=_AT,
+            result={"cents": 1200},
+        )
     ],
 }
-RUN: Final[Example] = {
-    "nodes": [
-        {
-            "name": "extract",
-            "status": "succeeded",
-            "reason": None,
-            "execution_id": "019a8c20-1f40-7c55-9d02-3c7e8a1b2f67",
-            "kind": "task",
-            "task": "extract",
-            "job": None,
-            "rule": "all_success",
-            "note": "",
-            "ready_at": "2026-11-16T08:59:58Z",
-            "started_at": "2026-11-16T09:00:00Z",
-            "finished_at": "2026-11-16T09:00:04Z",
-            "items": None,
-            "run_at": None,
-            "waits": [],
-            "attempts": [
-                {
-                    "attempt": 1,
-                    "outcome": "failed",
-                    "worker_id": "019a8c1f-77aa-7b10-8c11-5f1d0e2a9b3c",
-                    "started_at": "2026-11-16T09:00:00Z",
-                    "ended_at": "2026-11-16T09:00:01Z",
-                },
-                {
-                    "attempt": 2,
-                    "outcome": "succeeded",
-                    "worker_id": "019a8c1f-77aa-7b10-8c11-5f1d0e2a9b3c",
-                    "started_at": "2026-11-16T09:00:03Z",
-                    "ended_at": "2026-11-16T09:00:04Z",
-                },
+RUN: Final[Example] = _example(
+    wire.WorkflowRun,
+    nodes=[
+        _example(
+            wire.RunNode,
+            name="extract",
+            status="succeeded",
+            execution_id="019a8c20-1f40-7c55-9d02-3c7e8a1b2f67",
+            kind="task",
+            task="extract",
+            rule="all_success",
+            ready_at="2026-11-16T08:59:58Z",
+            started_at="2026-11-16T09:00:00Z",
+            finished_at="2026-11-16T09:00:04Z",
+            attempts=[
+                _example(
+                    wire.NodeAttempt,
+                    outcome="failed",
+                    worker_id="019a8c1f-77aa-7b10-8c11-5f1d0e2a9b3c",
+                    started_at="2026-11-16T09:00:00Z",
+                    ended_at="2026-11-16T09:00:01Z",
+                ),
+                _example(
+                    wire.NodeAttempt,
+                    attempt=2,
+                    outcome="succeeded",
+                    worker_id="019a8c1f-77aa-7b10-8c11-5f1d0e2a9b3c",
+                    started_at="2026-11-16T09:00:03Z",
+                    ended_at="2026-11-16T09:00:04Z",
+                ),
             ],
-        },
-        {
-            "name": "transform",
-            "status": "running",
-            "reason": None,
-            "execution_id": None,
-            "kind": "command",
-            "task": None,
-            "job": None,
-            "rule": "all_success",
-            "note": "",
-            "ready_at": "2026-11-16T09:00:04Z",
-            "started_at": "2026-11-16T09:00:04Z",
-            "finished_at": None,
-            "items": {"total": 40, "ended": 12, "failed": 0},
-            "run_at": None,
-            "waits": [],
-            "attempts": [],
-        },
+        ),
+        _example(
+            wire.RunNode,
+            name="transform",
+            status="running",
+            kind="command",
+            rule="all_success",
+            ready_at="2026-11-16T09:00:04Z",
+            started_at="2026-11-16T09:00:04Z",
+            items={"total": 40, "ended": 12, "failed": 0},
+        ),
     ],
-    "edges": [{"from": "extract", "to": "transform", "when": "result.rows > 0"}],
-    "progress": {"ended": 1, "total": 2},
-    "failed": [],
-    "fail_fast": False,
-    "max_running": 4,
-}
-HOOK: Final = {
-    "hook_id": _KEY_ID,
-    "job": "build",
-    "name": "github",
-    "event": "hook.build",
-    "hint": "dbh_Qk3x",
-    "signature": "github",
-    "secret": "github-hook",
-    "header": None,
-    "algorithm": None,
-    "encoding": None,
-    "created_at": _AT,
-    "created_by": "key deploy",
-    "expires_at": None,
-    "used_at": None,
-    "revoked_at": None,
-}
+    edges=[{"from": "extract", "to": "transform", "when": "result.rows > 0"}],
+    progress={"ended": 1, "total": 2},
+    max_running=4,
+)
+HOOK: Final = _example(
+    wire.Hook,
+    hook_id=_KEY_ID,
+    job="build",
+    name="github",
+    event="hook.build",
+    hint="dbh_Qk3x",
+    signature="github",
+    secret="github-hook",
+    created_by="key deploy",
+)
 
-EVENT: Final[Example] = {
-    "event_id": "A-1047",
-    "source": "/shop",
-    "type": "order.approved",
-    "data": {"order_id": 42, "by": "ada"},
-    "time": None,
-    "received_at": _AT,
-    "execution_id": None,
-}
+EVENT: Final[Example] = _example(
+    wire.Event,
+    event_id="A-1047",
+    source="/shop",
+    type="order.approved",
+    data={"order_id": 42, "by": "ada"},
+    received_at=_AT,
+)
 VERSION: Final[Example] = {
     "job_id": _JOB_ID,
     "name": "daily-report",
@@ -224,29 +211,16 @@ VERSION: Final[Example] = {
     "truncated": False,
     "link": None,
 }
-SCHEDULE: Final[Example] = {
-    "schedule_id": "54c6bbb3-e64f-5860-959a-52a445404533",
-    "tenant": "default",
-    "job": "daily-report",
-    "name": "",
-    "rule": {"cron": "0 0 * * *"},
-    "description": "At 00:00, UTC",
-    "args": {},
-    "delay": None,
-    "is_reboot": False,
-    "since": None,
-    "next_run_at": _LATER,
-    "last_run_at": None,
-    "last_success_at": None,
-    "is_declared": True,
-    "overlap_by": "job",
-    "is_paused": False,
-    "fired": 0,
-    "skipped": 0,
-    "missed": 0,
-    "failures": 0,
-    "truncated": False,
-}
+SCHEDULE: Final[Example] = _example(
+    wire.Schedule,
+    schedule_id="54c6bbb3-e64f-5860-959a-52a445404533",
+    rule={"cron": "0 0 * * *"},
+    description="At 00:00, UTC",
+    args={},
+    next_run_at=_LATER,
+    is_declared=True,
+    overlap_by="job",
+)
 JOB: Final[Example] = {
     **VERSION,
     "status": "scheduled",
@@ -258,194 +232,126 @@ JOB: Final[Example] = {
     "last_execution": None,
     "waits_for": [],
 }
-QUEUE: Final[Example] = {
-    "name": "default",
-    "is_paused": False,
-    "queued": 12,
-    "scheduled": 3,
-    "retrying": 1,
-    "running": 4,
-    "waiting": 0,
-    "oldest_run_at": _AT,
-    "at_least": [],
-}
-LIMIT: Final[Example] = {
-    "name": "stripe",
-    "limit": 10,
-    "rates": ["100/m"],
-    "declared": {"limit": 20, "rates": ["100/m"]},
-    "is_paused": False,
-    "paused_until": None,
-    "running": 10,
-    "waiting": 42,
-    "keys": 1,
-    "next_at": _AT,
-    "at_least": [],
-    "buckets": [
-        {
-            "key": "",
-            "running": 10,
-            "waiting": 42,
-            "tokens": 7,
-            "next_at": None,
-            "paused_until": None,
-            "is_paused": False,
-            "holders": [_JOB_ID],
-        }
-    ],
-}
-WORKER: Final[Example] = {
-    "worker_id": _WORKER_ID,
-    "name": "worker-1",
-    "tenant": "default",
-    "state": "live",
-    "host": "node-1",
-    "pid": 4242,
-    "version": "0.1.0",
-    "queues": ["default"],
-    "kinds": ["task"],
-    "tasks": {"daily-report": "5f70bf18a086"},
-    "labels": {},
-    "resources": {},
-    "capacity": 8,
-    "running": 4,
-    "started_at": _AT,
-    "renewed_at": _AT,
-    "lease_until": _AT,
-}
-TEMPLATE: Final[Example] = {
-    "name": "backup",
-    "version": 1,
-    "tenant": "default",
-    "description": "Saves a database.",
-    "parameters": {"database": {"type": "string"}},
-    "job": {"command": ["pg_dump", {"parameter": "database"}], "schedule": "0 3 * * *"},
-    "author": f"key deploy (dbk_Zk3v, {_KEY_ID})",
-    "created_at": _AT,
-    "updated_at": _AT,
-    "truncated": False,
-    "link": None,
-}
+QUEUE: Final[Example] = _example(
+    wire.Queue, name="default", queued=12, scheduled=3, retrying=1, running=4, oldest_run_at=_AT
+)
+LIMIT: Final[Example] = _example(
+    wire.Limit,
+    name="stripe",
+    limit=10,
+    rates=["100/m"],
+    declared={"limit": 20, "rates": ["100/m"]},
+    running=10,
+    waiting=42,
+    keys=1,
+    next_at=_AT,
+    buckets=[_example(wire.LimitKey, running=10, waiting=42, tokens=7, holders=[_JOB_ID])],
+)
+WORKER: Final[Example] = _example(
+    wire.Worker,
+    name="worker-1",
+    state="live",
+    host="node-1",
+    pid=4242,
+    version="0.1.0",
+    queues=["default"],
+    kinds=["task"],
+    tasks={"daily-report": "5f70bf18a086"},
+    capacity=8,
+    running=4,
+    started_at=_AT,
+    renewed_at=_AT,
+    lease_until=_AT,
+)
+TEMPLATE: Final[Example] = _example(
+    wire.Template,
+    name="backup",
+    description="Saves a database.",
+    parameters={"database": {"type": "string"}},
+    job={"command": ["pg_dump", {"parameter": "database"}], "schedule": "0 3 * * *"},
+    author=f"key deploy (dbk_Zk3v, {_KEY_ID})",
+)
 TENANT: Final[Example] = {
     "name": "acme",
     "created_at": _AT,
     "quotas": {"jobs": 100, "queued": None, "per_minute": 6000, "running": None},
     "keep": {"succeeded": 604800.0, "logs": 86400.0},
 }
-KEY: Final[Example] = {
-    "key_id": _KEY_ID,
-    "tenant": "default",
-    "name": "deploy",
-    "role": "operator",
-    "jobs": ["billing-*"],
-    "queues": None,
-    "actions": ["read", "trigger"],
-    "hint": "dbk_Zk3v",
-    "kind": "key",
-    "parent_id": None,
-    "created_at": _AT,
-    "created_by": "cli ana@host",
-    "expires_at": None,
-    "used_at": None,
-    "revoked_at": None,
-}
-ENTRY: Final[Example] = {
-    "entry_id": "019a8c31-2b00-7f22-9b6d-2e3f40516273",
-    "tenant": "default",
-    "at": _AT,
-    "actor": f"key deploy (dbk_Zk3v, {_KEY_ID})",
-    "action": "job.pause",
-    "target": "daily-report",
-    "before": None,
-    "after": {"note": "until the disk is replaced"},
-    "source": "10.0.0.7",
-}
-_TOTALS: Final[Example] = {
-    "queued": 12,
-    "scheduled": 3,
-    "retrying": 1,
-    "running": 4,
-    "waiting": 0,
-    "at_least": [],
-}
+KEY: Final[Example] = _example(
+    wire.Key,
+    name="deploy",
+    role="operator",
+    jobs=["billing-*"],
+    actions=["read", "trigger"],
+    hint="dbk_Zk3v",
+    kind="key",
+    created_by="cli ana@host",
+)
+ENTRY: Final[Example] = _example(
+    wire.AuditEntry,
+    entry_id="019a8c31-2b00-7f22-9b6d-2e3f40516273",
+    actor=f"key deploy (dbk_Zk3v, {_KEY_ID})",
+    action="job.pause",
+    target="daily-report",
+    after={"note": "until the disk is replaced"},
+    source="10.0.0.7",
+)
+_TOTALS: Final[Example] = _example(wire.Totals, queued=12, scheduled=3, retrying=1, running=4)
 
 
 def _page(item: Example) -> Example:
     return {"items": [item], "next_cursor": None}
 
 
-SECRET: Final[Example] = {
-    "name": "API_TOKEN",
-    "tenant": "default",
-    "version": 2,
-    "key_id": "3f9a1c0b7d52",
-    "created_at": _AT,
-    "updated_at": _LATER,
-    "author": "key deploy",
-}
+SECRET: Final[Example] = _example(
+    wire.Secret,
+    name="API_TOKEN",
+    version=2,
+    key_id="3f9a1c0b7d52",
+    updated_at=_LATER,
+    author="key deploy",
+)
 LISTED_VERSION: Final[Example] = {
     **VERSION,
     "version": 2,
     "changes": [{"field": "timeout", "before": None, "after": 3600.0}],
 }
-ALERT: Final[Example] = {
-    "name": "dead-letters",
-    "version": 1,
-    "tenant": "default",
-    "on": "dead_letter",
-    "job": None,
-    "queue": None,
-    "to": [{"secret": "TEAM_CHAT"}],
-    "count": 1,
-    "rate": 0.5,
-    "within": 3600.0,
-    "grace": None,
-    "factor": 2.0,
-    "repeat": 14400.0,
-    "message_queue": "default",
-    "description": "",
-    "silenced_until": None,
-    "silence_reason": "",
-    "author": "key deploy",
-    "created_at": _AT,
-    "updated_at": _AT,
-}
-INCIDENT: Final[Example] = {
-    "incident_id": _ID,
-    "tenant": "default",
-    "rule": "dead-letters",
-    "subject": "daily-report",
-    "detail": "Job daily-report has 1 dead letter, the last since 2026-11-16T00:00:00Z: OSError",
-    "opened_at": _AT,
-    "notified_at": _AT,
-    "closed_at": None,
-    "acknowledged_at": None,
-    "acknowledged_by": "",
-}
-EXPORT_POLICY: Final[Example] = {
-    "name": "warehouse",
-    "tenant": "default",
-    "until": _AT,
-    "author": "key deploy",
-    "updated_at": _AT,
-}
-SUBSCRIPTION: Final[Example] = {
-    "name": "chat",
-    "version": 1,
-    "tenant": "default",
-    "url": "https://chat.example.org/hooks/daybell",
-    "secret": "CHAT_SIGNING_KEY",
-    "types": ["execution.*"],
-    "status": ["dead", "cancelled"],
-    "job": None,
-    "queue": None,
-    "message_queue": "default",
-    "description": "",
-    "delivery_job": "events:chat",
-    "author": "key deploy",
-    "created_at": _AT,
-    "updated_at": _AT,
-}
+ALERT: Final[Example] = _example(
+    wire.Alert,
+    name="dead-letters",
+    on="dead_letter",
+    to=[{"secret": "TEAM_CHAT"}],
+    count=1,
+    rate=0.5,
+    within=3600.0,
+    factor=2.0,
+    repeat=14400.0,
+    message_queue="default",
+    author="key deploy",
+)
+INCIDENT: Final[Example] = _example(
+    wire.Incident,
+    incident_id=_ID,
+    rule="dead-letters",
+    subject="daily-report",
+    detail="Job daily-report has 1 dead letter, the last since 2026-11-16T00:00:00Z: OSError",
+    opened_at=_AT,
+    notified_at=_AT,
+)
+EXPORT_POLICY: Final[Example] = _example(
+    wire.ExportPolicy, name="warehouse", until=_AT, author="key deploy"
+)
+SUBSCRIPTION: Final[Example] = _example(
+    wire.Subscription,
+    name="chat",
+    url="https://chat.example.org/hooks/daybell",
+    secret="CHAT_SIGNING_KEY",
+    types=["execution.*"],
+    status=["dead", "cancelled"],
+    message_queue="default",
+    delivery_job="events:chat",
+    author="key deploy",
+)
 _REMEDY: Final[Example] = {
     "label": "resume queue mail",
     "command": "daybell queues resume mail",
@@ -457,17 +363,17 @@ EXAMPLES: Final[dict[str, Example]] = {
     "ListedVersion": LISTED_VERSION,
     "ListedVersionPage": _page(LISTED_VERSION),
     "SchedulePage": _page(SCHEDULE),
-    "AppliedJob": {
-        "action": "changed",
-        "before": {"name": "daily-report", "command": "python generate_report.py"},
-        "after": {
+    "AppliedJob": _example(
+        wire.AppliedJob,
+        action="changed",
+        before={"name": "daily-report", "command": "python generate_report.py"},
+        after={
             "name": "daily-report",
             "command": "python generate_report.py",
             "schedule": "0 0 * * *",
         },
-        "job": JOB,
-        "warnings": [],
-    },
+        job=JOB,
+    ),
     "StrPage": {
         "items": ["secret API_TOKEN is not set, so it fails until `daybell secrets set` was run"],
         "next_cursor": None,
@@ -489,23 +395,15 @@ EXAMPLES: Final[dict[str, Example]] = {
         "status": "acknowledged",
     },
     "DeletedName": {"name": "backup", "status": "deleted"},
-    "Deleted": {
-        "job_id": _JOB_ID,
-        "name": "daily-report",
-        "status": "deleted",
-        "cancelled": 2,
-        "warnings": [],
-    },
-    "Backfill": {
-        "backfill_id": None,
-        "job": "daily-report",
-        "dry_run": True,
-        "ticks": 1,
-        "created": 0,
-        "items": [
+    "Deleted": _example(wire.Deleted, name="daily-report", status="deleted", cancelled=2),
+    "Backfill": _example(
+        wire.Backfill,
+        dry_run=True,
+        ticks=1,
+        items=[
             {"scheduled_for": _AT, "schedule": "", "execution_id": None, "created": False},
         ],
-    },
+    ),
     "Enqueued": {"execution_id": _ID, "status": "queued", "created": True},
     "EnqueuedMany": {
         "count": 1,
@@ -518,28 +416,20 @@ EXAMPLES: Final[dict[str, Example]] = {
     "Hook": HOOK,
     "HookPage": _page(HOOK),
     "NewHookAnswer": {**HOOK, "token": "dbh_…", "path": "/api/v1/hooks/dbh_…"},
-    "Published": {
-        "event_id": "A-1047",
-        "created": True,
-        "resumed": 1,
-        "executions": [],
-        "execution_id": None,
-        "node": None,
-    },
+    "Published": _example(wire.Published, event_id="A-1047", created=True, resumed=1),
     "EventPage": _page(EVENT),
     "DeadLetterGroupPage": _page(
-        {
-            "job": "resize",
-            "job_id": _JOB_ID,
-            "fingerprint": "9f86d081884c",
-            "error": "TimeoutError",
-            "message": "no answer after 30 s",
-            "count": 12,
-            "first_seen": _AT,
-            "last_seen": _AT,
-            "execution_id": _ID,
-            "q": "job:resize fingerprint:9f86d081884c",
-        }
+        _example(
+            wire.DeadLetterGroup,
+            job="resize",
+            fingerprint="9f86d081884c",
+            error="TimeoutError",
+            message="no answer after 30 s",
+            count=12,
+            first_seen=_AT,
+            last_seen=_AT,
+            q="job:resize fingerprint:9f86d081884c",
+        )
     ),
     "StateCounts": {
         "executions": {"queued": 12, "succeeded": 10_000},
@@ -547,47 +437,37 @@ EXAMPLES: Final[dict[str, Example]] = {
         "estimate": 1204300,
     },
     "LogPage": {
-        "items": [
-            {"at": _AT, "attempt": 1, "level": "info", "source": "app", "message": "12 pages"}
-        ],
+        "items": [_example(wire.LogLine, level="info", source="app", message="12 pages")],
         "next_cursor": None,
         "end_cursor": "1.3",
     },
-    "Why": {
-        "execution_id": _ID,
-        "status": "queued",
-        "code": "queue_paused",
-        "detail": "queue 'mail' is paused; resume it",
-        "next_at": None,
-        "lack": "queue 'mail' is paused; resume it",
-        "actions": [_REMEDY],
-        "holders": [],
-        "nearest_worker": None,
-        "ahead": 3,
-        "at_least": False,
-        "estimated_start": None,
-        "delays": [],
-    },
-    "QueueWhy": {
-        "queue": "mail",
-        "code": "queue_paused",
-        "detail": "queue 'mail' is paused; resume it. 12 executions are due in it",
-        "next_at": None,
-        "actions": [_REMEDY],
-        "needs": [
-            {
-                "needs": "task",
-                "queued": 12,
-                "at_least": False,
-                "oldest_run_at": "2026-06-01T02:00:00Z",
-                "workers": 1,
-            }
+    "Why": _example(
+        wire.Why,
+        status="queued",
+        code="queue_paused",
+        detail="queue 'mail' is paused; resume it",
+        lack="queue 'mail' is paused; resume it",
+        actions=[_REMEDY],
+        ahead=3,
+    ),
+    "QueueWhy": _example(
+        wire.QueueWhy,
+        queue="mail",
+        code="queue_paused",
+        detail="queue 'mail' is paused; resume it. 12 executions are due in it",
+        actions=[_REMEDY],
+        needs=[
+            _example(
+                wire.QueueNeed,
+                needs="task",
+                queued=12,
+                oldest_run_at="2026-06-01T02:00:00Z",
+                workers=1,
+            )
         ],
-        "workers": 1,
-        "capacity": 10,
-        "running": 0,
-        "starts_per_second": None,
-    },
+        workers=1,
+        capacity=10,
+    ),
     "Signature": {
         "job_id": _ID,
         "job": "resize",
@@ -601,18 +481,15 @@ EXAMPLES: Final[dict[str, Example]] = {
             "additionalProperties": False,
         },
     },
-    "JobWhy": {
-        "job_id": _ID,
-        "job": "daily-report",
-        "status": "scheduled",
-        "code": "scheduled",
-        "detail": "its next time is 2026-06-02T02:00:00+00:00: at 02:00",
-        "next_at": "2026-06-02T02:00:00Z",
-        "next_run_at": "2026-06-02T02:00:00Z",
-        "actions": [],
-        "schedules": [],
-        "executions": [],
-        "ticks": [
+    "JobWhy": _example(
+        wire.JobWhy,
+        job_id=_ID,
+        status="scheduled",
+        code="scheduled",
+        detail="its next time is 2026-06-02T02:00:00+00:00: at 02:00",
+        next_at="2026-06-02T02:00:00Z",
+        next_run_at="2026-06-02T02:00:00Z",
+        ticks=[
             {
                 "at": "2026-06-01T02:00:00Z",
                 "decision": "skipped",
@@ -624,7 +501,7 @@ EXAMPLES: Final[dict[str, Example]] = {
                 "detail": "it was skipped by the overlap rule: an earlier execution had not ended",
             }
         ],
-    },
+    ),
     "Cancelled": {"execution_id": _ID, "status": "cancelled", "cancel_requested": False},
     "Counts": {"matched": 2, "cancelled": 2, "unknown": 1},
     "QueuePage": {"items": [QUEUE], "next_cursor": None},
@@ -632,26 +509,16 @@ EXAMPLES: Final[dict[str, Example]] = {
     "LimitPage": {"items": [{**LIMIT, "buckets": []}], "next_cursor": None},
     "QueueState": {"name": "mail", "is_paused": True},
     "Purged": {"name": "mail", "cancelled": 12},
-    "Scaling": {
-        "queue": "default",
-        "value": 16,
-        "queued": 12,
-        "running": 4,
-        "workers": 1,
-        "capacity": 8,
-        "is_paused": False,
-        "at_least": [],
-    },
+    "Scaling": _example(wire.Scaling, value=16, queued=12, running=4, workers=1, capacity=8),
     "WorkerPage": {"items": [WORKER], "next_cursor": None},
     "Drained": {"worker_id": _WORKER_ID, "state": "draining"},
     "CalendarEntryPage": _page(
-        {
-            "schedule_id": _ID,
-            "job": "report",
-            "name": "",
-            "description": "At 09:00, Europe/Rome",
-            "is_paused": False,
-            "fires": [
+        _example(
+            wire.CalendarEntry,
+            schedule_id=_ID,
+            job="report",
+            description="At 09:00, Europe/Rome",
+            fires=[
                 {
                     "at": _AT,
                     "decision": "upcoming",
@@ -661,60 +528,55 @@ EXAMPLES: Final[dict[str, Example]] = {
                     "execution_id": None,
                 }
             ],
-            "has_more": False,
-        }
+        )
     ),
     "Preview": {
         "description": "At 09:00 on Monday to Friday, Europe/Berlin",
         "next": ["2026-11-16T09:00:00+01:00"],
     },
-    "Stats": {
-        "now": _AT,
-        "totals": _TOTALS,
-        "queues": [QUEUE],
-        "workers": [WORKER],
-        "rates": {"enqueued": 10.5, "finished": 10.2, "failed": 0.1},
-        "dead_letters": [],
-        "has_more_dead_letters": False,
-    },
-    "Series": {
-        "job": None,
-        "queue": "mail",
-        "since": _AT,
-        "until": _AT,
-        "step": 300,
-        "series": {"succeeded": [12, 9], "run_p95": [0.42, None]},
-        "totals": {"succeeded": 21, "run_p95": 0.42},
-        "at_least": [],
-    },
-    "JobStats": {
-        "job": "resize",
-        "job_id": _JOB_ID,
-        "since": _AT,
-        "until": _AT,
-        "current": _PERIOD,
-        "previous": _PERIOD,
-        "trend": {"success_rate": 0.01, "run_p95": -0.2, "dead": None},
-    },
+    "Stats": _example(
+        wire.Stats,
+        now=_AT,
+        totals=_TOTALS,
+        queues=[QUEUE],
+        workers=[WORKER],
+        rates={"enqueued": 10.5, "finished": 10.2, "failed": 0.1},
+    ),
+    "Series": _example(
+        wire.Series,
+        queue="mail",
+        since=_AT,
+        until=_AT,
+        step=300,
+        series={"succeeded": [12, 9], "run_p95": [0.42, None]},
+        totals={"succeeded": 21, "run_p95": 0.42},
+    ),
+    "JobStats": _example(
+        wire.JobStats,
+        job="resize",
+        since=_AT,
+        until=_AT,
+        current=_PERIOD,
+        previous=_PERIOD,
+        trend={"success_rate": 0.01, "run_p95": -0.2, "dead": None},
+    ),
     "Status": {"now": _AT, "leaders": []},
     "Tenant": TENANT,
     "TenantPage": {"items": [TENANT], "next_cursor": None},
     "Key": KEY,
     "KeyPage": {"items": [KEY], "next_cursor": None},
     "EndedSession": {"status": "ended"},
-    "Session": {
-        "tenant": "default",
-        "role": "operator",
-        "jobs": ["billing-*"],
-        "queues": None,
-        "actions": ["read", "trigger"],
-        "key_id": _KEY_ID,
-        "name": "deploy",
-        "expires_at": _AT,
-        "csrf_token": "f1d2…",
-        "read_only": False,
-        "version": "0.1.0",
-    },
+    "Session": _example(
+        wire.Session,
+        role="operator",
+        jobs=["billing-*"],
+        actions=["read", "trigger"],
+        key_id=_KEY_ID,
+        name="deploy",
+        expires_at=_AT,
+        csrf_token="f1d2…",
+        version="0.1.0",
+    ),
     "NewKeyAnswer": {**KEY, "token": "dbk_…"},
     "Secret": SECRET,
     "SecretPage": _page(SECRET),
@@ -726,59 +588,47 @@ EXAMPLES: Final[dict[str, Example]] = {
         "next_cursor": None,
     },
     "Health": {"status": "ok"},
-    "WorkerLease": {
-        "worker_id": _WORKER_ID,
-        "status": "live",
-        "now": _AT,
-        "lease_until": _AT,
-        "cancel": [{"execution_id": _ID, "attempt": 1}],
-        "returned": 0,
-    },
+    "WorkerLease": _example(
+        wire.WorkerLease,
+        status="live",
+        now=_AT,
+        lease_until=_AT,
+        cancel=[{"execution_id": _ID, "attempt": 1}],
+    ),
     "LeaseClaim": {
         "lease_id": _KEY_ID,
         "executions": [
-            {
-                "execution_id": _ID,
-                "attempt": 1,
-                "job": "resize",
-                "version": 3,
-                "kind": "task",
-                "queue": "images",
-                "priority": "normal",
-                "args": {"width": 100},
-                "failures": 0,
-                "crashes": 0,
-                "created_at": _AT,
-                "run_at": _AT,
-            }
+            _example(
+                wire.ClaimedExecution,
+                job="resize",
+                version=3,
+                kind="task",
+                queue="images",
+                priority="normal",
+                args={"width": 100},
+                run_at=_AT,
+            )
         ],
         "now": _AT,
     },
     "ReportVerdicts": {
-        "items": [
-            {
-                "execution_id": _ID,
-                "attempt": 1,
-                "ruling": "stale",
-                "detail": "",
-                "current_attempt": 2,
-            }
-        ]
+        "items": [_example(wire.ReportVerdict, ruling="stale", current_attempt=2)],
     },
     "StaleReports": {"stale": [{"execution_id": _ID, "attempt": 1}]},
     "LogReceipt": {"parts": 1},
     "RecordedSteps": {
         "items": [
-            {
-                "n": 1,
-                "name": "charge",
-                "kind": "step",
-                "started_at": _AT,
-                "is_done": True,
-                "result": {"receipt": 42},
-                "finished_at": _AT,
-            }
-        ]
+            _example(
+                wire.RecordedStep,
+                n=1,
+                name="charge",
+                kind="step",
+                started_at=_AT,
+                is_done=True,
+                result={"receipt": 42},
+                finished_at=_AT,
+            )
+        ],
     },
     "RunBegun": {"is_begun": True},
     "HeldDetails": {
