@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from types import UnionType
-from typing import Annotated, Any, Final, Union, get_args, get_origin
+from typing import Any, Final, get_args
 
 import msgspec
 
@@ -52,7 +51,7 @@ def _example(answer: type[msgspec.Struct], **own: Any) -> Example:
     """Return an example of an answer. A field that it does not name is null or the usual one."""
     found: Example = {}
     for field in msgspec.structs.fields(answer):
-        name, types = field.encode_name, _parts(field.type)
+        name, types = field.encode_name, wire.parts_of(field.type)
         if name in own:
             found[name] = own.pop(name)
         elif field.default is msgspec.NODEFAULT and field.default_factory is msgspec.NODEFAULT:
@@ -60,15 +59,6 @@ def _example(answer: type[msgspec.Struct], **own: Any) -> Example:
             found[name] = None if is_optional else _USUAL.get(name) or _EMPTY[types[0]]
     assert not own, own
     return found
-
-
-def _parts(kind: Any) -> list[Any]:
-    """Return the types of a union, without what is said of them."""
-    if get_origin(kind) is Annotated:
-        return _parts(get_args(kind)[0])
-    if isinstance(kind, UnionType) or get_origin(kind) is Union:
-        return [part for one in get_args(kind) for part in _parts(one)]
-    return [get_origin(kind) or kind]
 
 
 EXECUTION: Final[Example] = _example(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import wraps
+from functools import cache, wraps
 from math import inf
+from operator import attrgetter
 from types import CoroutineType
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 from urllib.parse import quote
@@ -36,7 +37,6 @@ from daybell.core.execution import (
     AttemptRecord,
     AttemptSpan,
     Execution,
-    Line,
     LogPart,
     State,
 )
@@ -119,6 +119,52 @@ def value(text: str | None) -> Any:
         return text
 
 
+def fill(answer: type[A], of: object, **own: Any) -> A:
+    """Make an answer of a value: fields as given, and all others from the attributes of that name.
+
+    A field such as `worker_id` is the attribute `worker`. Times, lists and JSON are converted as
+    the type of the field needs it.
+    """
+    names, read, conversions = _filling(answer, type(of), tuple(own))
+    found = list(read(of))
+    for place, convert in conversions:
+        found[place] = convert(found[place])
+    return answer(**dict(zip(names, found, strict=True)), **own)
+
+
+@cache
+def _filling(
+    answer: type[Any], kind: type[Any], own: tuple[str, ...]
+) -> tuple[list[str], attrgetter[tuple[Any, ...]], list[tuple[int, Callable[[Any], Any]]]]:
+    """Return the fields to fill, how their values are read, and the conversions by place."""
+    names: list[str] = []
+    attributes: list[str] = []
+    conversions: list[tuple[int, Callable[[Any], Any]]] = []
+    for field in msgspec.structs.fields(answer):
+        attribute = field.name if hasattr(kind, field.name) else field.name.removesuffix("_id")
+        if field.name in own or not (hasattr(kind, attribute) or field.required):
+            continue
+        parts = wire.parts_of(field.type)
+        convert = next((_CONVERSIONS[one] for one in parts if one in _CONVERSIONS), None)
+        if convert is not None:
+            conversions.append((len(names), convert))
+        names.append(field.name)
+        attributes.append(attribute)
+    return names, attrgetter(*attributes), conversions
+
+
+def _parsed(one: Any) -> Any:
+    return value(one) if isinstance(one, str) else one
+
+
+_CONVERSIONS: Final[Mapping[Any, Callable[[Any], Any]]] = {
+    datetime: time,
+    list: lambda one: None if one is None else list(one),
+    dict: _parsed,
+    Any: _parsed,
+}
+
+
 # Executions.
 
 
@@ -126,47 +172,16 @@ def _execution_fields(of: Execution, job_id: UUID) -> dict[str, Any]:
     return {
         "execution_id": of.id,
         "job_id": job_id,
-        "job": of.job,
-        "version": of.version,
-        "tenant": of.tenant,
         "status": of.state,
-        "reason": of.reason,
-        "queue": of.queue,
         "priority": of.priority.label,
-        "args": value(of.args),
-        "attempt": of.attempt,
-        "failures": of.failures,
-        "crashes": of.crashes,
-        "created_at": to_datetime(of.created_at),
-        "run_at": to_datetime(of.run_at),
-        "scheduled_for": time(of.scheduled_for),
-        "expires_at": time(of.expires_at),
-        "started_at": time(of.started_at),
-        "finished_at": time(of.finished_at),
-        "cancel_requested_at": time(of.cancel_requested_at),
-        "worker_id": of.worker,
-        "unique_key": of.unique_key,
-        "retries": of.retries,
-        "timeout": of.timeout,
-        "parent_id": of.parent,
-        "node": of.node,
         "workflow_id": None if of.node is None else of.parent,
-        "schedule_id": of.schedule,
-        "progress": of.progress,
-        "note": of.note,
-        "outcome": of.outcome,
-        "result": value(of.result),
-        "error": value(of.error),
-        "checkpoint": value(of.checkpoint),
-        "is_discarded": of.is_discarded,
-        "truncated": of.truncated,
         "link": link("executions", of.id) if of.truncated else None,
     }
 
 
 def execution(of: Execution, job_id: UUID) -> wire.Execution:
     """An execution without its attempts."""
-    return wire.Execution(**_execution_fields(of, job_id))
+    return fill(wire.Execution, of, **_execution_fields(of, job_id))
 
 
 def executions(found: Iterable[Execution], ids: JobIds) -> list[wire.Execution]:
@@ -176,22 +191,9 @@ def executions(found: Iterable[Execution], ids: JobIds) -> list[wire.Execution]:
 
 def dead_letter_groups(of: Page[LetterGroup], ids: JobIds) -> Page[wire.DeadLetterGroup]:
     """Groups of dead letters with the queries that select them."""
-    items = tuple(
-        wire.DeadLetterGroup(
-            job=one.job,
-            job_id=ids[one.job],
-            fingerprint=one.fingerprint,
-            error=one.error,
-            message=one.message,
-            count=one.count,
-            first_seen=to_datetime(one.first_seen),
-            last_seen=to_datetime(one.last_seen),
-            execution_id=one.execution,
-            q=_query_of(one),
-        )
-        for one in of.items
+    return page(
+        of, lambda one: fill(wire.DeadLetterGroup, one, job_id=ids[one.job], q=_query_of(one))
     )
-    return Page(items=items, next_cursor=of.next_cursor)
 
 
 def _query_of(one: LetterGroup) -> str | None:
@@ -206,7 +208,9 @@ def detail(of: ExecutionHistory, job_id: UUID) -> wire.ExecutionDetail:
     fields = _execution_fields(of.detail.execution, job_id)
     if run is not None:
         fields["progress"] = run.percent
-    return wire.ExecutionDetail(
+    return fill(
+        wire.ExecutionDetail,
+        of.detail.execution,
         **fields,
         attempts=[attempt(one) for one in of.detail.attempts],
         timeline=of.timeline,
@@ -223,14 +227,7 @@ def firing_event(of: Event) -> wire.FiringEvent:
 
 def attempt(of: AttemptRecord) -> wire.Attempt:
     """An attempt that has ended."""
-    return wire.Attempt(
-        attempt=of.attempt,
-        outcome=of.outcome,
-        worker_id=of.worker,
-        started_at=time(of.started_at),
-        ended_at=to_datetime(of.ended_at),
-        error=value(of.error),
-    )
+    return fill(wire.Attempt, of)
 
 
 def workflow(of: WorkflowRun) -> wire.WorkflowRun:
@@ -248,21 +245,13 @@ def workflow(of: WorkflowRun) -> wire.WorkflowRun:
 def node(of: RunNode) -> wire.RunNode:
     """A node of a run."""
     items = of.items
-    return wire.RunNode(
-        name=of.name,
-        status=of.status,
-        reason=of.reason,
-        execution_id=of.execution,
-        kind=of.kind,
+    return fill(
+        wire.RunNode,
+        of,
         task=of.runs if of.kind == "task" else None,
         job=of.runs if of.kind == "job" else None,
-        rule=of.rule,
         note=describe_node(of),
-        ready_at=time(of.ready_at),
-        started_at=time(of.started_at),
-        finished_at=time(of.finished_at),
-        items=None if items is None else wire.ItemCounts(**msgspec.structs.asdict(items)),
-        run_at=time(of.run_at),
+        items=None if items is None else fill(wire.ItemCounts, items),
         waits=[node_wait(one) for one in of.waits],
         attempts=[span(one) for one in of.attempts],
     )
@@ -271,47 +260,25 @@ def node(of: RunNode) -> wire.RunNode:
 def node_wait(of: NodeWait) -> wire.NodeWait:
     """An event that a node waits for."""
     name = short_name(of.name)
-    return wire.NodeWait(
-        execution_id=of.execution,
-        node=of.label,
-        kind="event" if name == of.name else "approval",
-        name=name,
-        match=value(of.match),
-        until=time(of.until),
-        resume=describe_resume(of),
-    )
+    kind = "event" if name == of.name else "approval"
+    resume = describe_resume(of)
+    return fill(wire.NodeWait, of, node=of.label, kind=kind, name=name, resume=resume)
 
 
 def span(of: AttemptSpan) -> wire.NodeAttempt:
     """An attempt of a node."""
-    return wire.NodeAttempt(
-        attempt=of.attempt,
-        outcome=of.outcome,
-        worker_id=of.worker,
-        started_at=time(of.started_at),
-        ended_at=time(of.ended_at),
-    )
+    return fill(wire.NodeAttempt, of)
 
 
 def log_lines(part: LogPart) -> list[wire.LogLine]:
     """The lines of a part of a log."""
-    return [wire.LogLine(attempt=part.attempt, **_log_line(line)) for line in part.lines]
+    return [fill(wire.LogLine, line, attempt=part.attempt) for line in part.lines]
 
 
 def found_line(of: FoundLine) -> wire.FoundLine:
     """A line that a search found."""
-    return wire.FoundLine(
-        execution_id=of.execution, job=of.job, attempt=of.attempt, **_log_line(of.line)
-    )
-
-
-def _log_line(line: Line) -> dict[str, Any]:
-    return {
-        "at": to_datetime(line.at),
-        "level": line.level,
-        "source": line.source,
-        "message": line.message,
-    }
+    about = {"execution_id": of.execution, "job": of.job, "attempt": of.attempt}
+    return fill(wire.FoundLine, of.line, **about)
 
 
 def state_counts(of: Counts) -> wire.StateCounts:
@@ -354,18 +321,13 @@ def encode_steps(steps: Sequence[Step], execution: Execution) -> list[wire.Step]
         room -= size
         is_over = status not in ("sleeping", "waiting")
         told.append(
-            wire.Step(
-                n=step.n,
-                name=step.name,
-                kind=step.kind,
+            fill(
+                wire.Step,
+                step,
                 status=status,
-                failures=step.failures,
-                started_at=to_datetime(step.started_at),
                 finished_at=time(step.finished_at) if is_over else None,
-                wake_at=time(step.wake_at),
                 result=value(step.result) if room >= 0 else None,
                 is_result_left_out=room < 0 and size > 0,
-                error=value(step.error),
             )
         )
     return told
@@ -503,55 +465,23 @@ def schedule(of: Schedule) -> wire.Schedule:
         described = Rule.from_json(of.rule).describe()
     except InvalidSchedule:
         described = None
-    return wire.Schedule(
+    return fill(
+        wire.Schedule,
+        of,
         schedule_id=of.id,
-        tenant=of.tenant,
-        job=of.job,
-        name=of.name,
-        rule=value(of.rule),
         description=described,
-        args=value(of.args),
         next_run_at=time(of.next_at),
         last_run_at=time(of.last_at),
         last_success_at=time(of.succeeded_for),
-        is_declared=of.is_declared,
-        overlap_by=of.overlap_by,
-        is_paused=of.is_paused,
-        is_reboot=of.is_reboot,
-        delay=of.delay,
-        since=time(of.since),
-        fired=of.fired,
-        skipped=of.skipped,
-        missed=of.missed,
-        failures=of.failures,
-        truncated=of.truncated,
     )
 
 
 def calendar_entry(of: CalendarEntry) -> wire.CalendarEntry:
     """A schedule with its ticks in a range."""
     told = schedule(of.schedule)
-    past = [
-        wire.Fire(
-            at=to_datetime(one.at),
-            decision=one.decision.value,
-            reason=one.reason,
-            until=time(one.until),
-            count=one.count,
-            execution_id=one.execution,
-        )
-        for one in reversed(of.past)
-    ]
+    past = [fill(wire.Fire, one, decision=one.decision.value) for one in reversed(of.past)]
     future = [wire.Fire(at=to_datetime(one), decision="upcoming") for one in of.future]
-    return wire.CalendarEntry(
-        schedule_id=told.schedule_id,
-        job=told.job,
-        name=told.name,
-        description=told.description,
-        is_paused=told.is_paused,
-        fires=past + future,
-        has_more=of.has_more,
-    )
+    return fill(wire.CalendarEntry, told, fires=past + future, has_more=of.has_more)
 
 
 def backfill(of: Backfill) -> wire.Backfill:
@@ -576,16 +506,12 @@ def backfill(of: Backfill) -> wire.Backfill:
 
 def template(of: Template) -> wire.Template:
     """A template."""
-    return wire.Template(
-        name=of.name,
-        version=of.version,
-        tenant=of.tenant,
+    return fill(
+        wire.Template,
+        of,
         description=of.template.description,
         parameters=msgspec.to_builtins(of.template.parameters),
         job=of.template.job,
-        author=of.author,
-        created_at=to_datetime(of.created_at),
-        updated_at=to_datetime(of.updated_at),
         truncated=False,
         link=None,
     )
@@ -603,27 +529,12 @@ def shorten_template(of: wire.Template) -> wire.Template:
 
 def event(of: Event) -> wire.Event:
     """An event on record."""
-    return wire.Event(
-        event_id=of.id,
-        source=of.source,
-        type=of.name,
-        data=value(of.data),
-        time=time(of.time),
-        received_at=to_datetime(of.received_at),
-        execution_id=of.execution,
-    )
+    return fill(wire.Event, of, event_id=of.id, type=of.name)
 
 
 def published(of: Published, event_id: str) -> wire.Published:
     """The answer to an event."""
-    return wire.Published(
-        event_id=event_id,
-        created=of.created,
-        resumed=of.resumed,
-        executions=list(of.executions),
-        execution_id=of.execution,
-        node=of.node,
-    )
+    return fill(wire.Published, of, event_id=event_id)
 
 
 # Workers, queues and the whole at a glance.
@@ -631,40 +542,12 @@ def published(of: Published, event_id: str) -> wire.Published:
 
 def worker(of: Worker) -> wire.Worker:
     """A worker."""
-    return wire.Worker(
-        worker_id=of.id,
-        name=of.name,
-        tenant=of.tenant,
-        state=of.state,
-        host=of.host,
-        pid=of.pid,
-        version=of.version,
-        queues=list(of.queues),
-        kinds=list(of.kinds),
-        tasks=of.tasks,
-        labels=of.labels,
-        resources=of.resources,
-        capacity=of.capacity,
-        running=of.running,
-        started_at=to_datetime(of.started_at),
-        renewed_at=to_datetime(of.renewed_at),
-        lease_until=to_datetime(of.lease_until),
-    )
+    return fill(wire.Worker, of, worker_id=of.id)
 
 
 def queue(of: Queue) -> wire.Queue:
     """A queue with its numbers."""
-    return wire.Queue(
-        name=of.name,
-        is_paused=of.is_paused,
-        queued=of.queued,
-        scheduled=of.scheduled,
-        retrying=of.retrying,
-        running=of.running,
-        waiting=of.waiting,
-        oldest_run_at=time(of.oldest_run_at),
-        at_least=list(of.at_least),
-    )
+    return fill(wire.Queue, of)
 
 
 def limit(of: LimitState) -> wire.Limit:
@@ -748,44 +631,33 @@ def _key_fields(of: Key) -> dict[str, Any]:
     scope = Scope() if of.scope is None else of.scope
     return {
         "key_id": of.id,
-        "tenant": of.tenant,
-        "name": of.name,
-        "role": of.role,
         "jobs": list(scope.jobs) or None,
         "queues": list(scope.queues) or None,
         "actions": list(scope.actions) or None,
-        "hint": of.hint,
-        "kind": of.kind,
-        "parent_id": of.parent,
-        "created_at": to_datetime(of.created_at),
-        "created_by": of.created_by,
-        "expires_at": time(of.expires_at),
-        "used_at": time(of.used_at),
-        "revoked_at": time(of.revoked_at),
     }
 
 
 def key(of: Key) -> wire.Key:
     """A key, without its token."""
-    return wire.Key(**_key_fields(of))
+    return fill(wire.Key, of, **_key_fields(of))
 
 
 def new_key(of: tuple[Key, str]) -> wire.NewKeyAnswer:
     """A key with its token."""
     made, token = of
-    return wire.NewKeyAnswer(**_key_fields(made), token=token)
+    return fill(wire.NewKeyAnswer, made, **_key_fields(made), token=token)
 
 
 def hook(of: Key) -> wire.Hook:
     """A hook, without its token."""
-    return wire.Hook(**_hook_fields(of))
+    return fill(wire.Hook, of, **_hook_fields(of))
 
 
 def new_hook(of: tuple[Key, str]) -> wire.NewHookAnswer:
     """A hook with its token."""
     made, token = of
     path = f"/api/v1/hooks/{token}"
-    return wire.NewHookAnswer(**_hook_fields(made), token=token, path=path)
+    return fill(wire.NewHookAnswer, made, **_hook_fields(made), token=token, path=path)
 
 
 def _hook_fields(of: Key) -> dict[str, Any]:
@@ -794,68 +666,32 @@ def _hook_fields(of: Key) -> dict[str, Any]:
     return {
         "hook_id": of.id,
         "job": of.hook.job,
-        "name": of.name,
         "event": event_name(of.hook.job),
-        "hint": of.hint,
         "signature": of.hook.signature,
         "secret": of.hook.secret,
         "header": of.hook.header,
         "algorithm": str(of.hook.algorithm) if is_hmac else None,
         "encoding": str(of.hook.encoding) if is_hmac else None,
-        "created_at": to_datetime(of.created_at),
-        "created_by": of.created_by,
-        "expires_at": time(of.expires_at),
-        "used_at": time(of.used_at),
-        "revoked_at": time(of.revoked_at),
     }
 
 
 def tenant(of: Tenant) -> wire.Tenant:
     """A tenant with its quotas."""
-    return wire.Tenant(
-        name=of.name,
-        created_at=to_datetime(of.created_at),
-        quotas=wire.Quotas(**msgspec.structs.asdict(of.quotas)),
-        keep=of.keep,
-    )
+    return fill(wire.Tenant, of, quotas=fill(wire.Quotas, of.quotas))
 
 
 def secret(of: Secret) -> wire.Secret:
     """A secret, without its value."""
-    return wire.Secret(
-        name=of.name,
-        tenant=of.tenant,
-        version=of.version,
-        key_id=of.key_id,
-        created_at=to_datetime(of.created_at),
-        updated_at=to_datetime(of.updated_at),
-        author=of.author,
-    )
+    return fill(wire.Secret, of)
 
 
 def audit_entry(of: AuditEntry) -> wire.AuditEntry:
     """An entry of the audit log."""
-    return wire.AuditEntry(
-        entry_id=of.id,
-        tenant=of.tenant,
-        at=to_datetime(of.at),
-        actor=of.actor,
-        action=of.action,
-        target=of.target,
-        before=value(of.before),
-        after=value(of.after),
-        source=of.source,
-    )
+    return fill(wire.AuditEntry, of, entry_id=of.id)
 
 
 def audit_check(of: AuditCheck) -> wire.AuditCheck:
     """The result of checking the audit log."""
-    broken = of.broken
-    return wire.AuditCheck(
-        entries=of.entries,
-        head=of.head,
-        broken=None
-        if broken is None
-        else wire.AuditBreak(number=broken.number, entry_id=broken.id, problem=broken.problem),
-        next_cursor=of.next_cursor,
-    )
+    found = of.broken
+    broken = None if found is None else fill(wire.AuditBreak, found, entry_id=found.id)
+    return fill(wire.AuditCheck, of, broken=broken)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import sys
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
+from types import UnionType
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
 from uuid import UUID
 
 import msgspec
@@ -89,6 +90,15 @@ def decode(raw: bytes, kind: type[T]) -> T:
     except ValueError:
         # Half a surrogate pair, which only this reads.
         return msgspec.convert(json.loads(raw), kind, str_keys=True)
+
+
+def parts_of(kind: Any) -> list[Any]:
+    """Return the types of a union, such as [list] of `Annotated[list[str], …]`."""
+    if get_origin(kind) is Annotated:
+        return parts_of(get_args(kind)[0])
+    if isinstance(kind, UnionType) or get_origin(kind) is Union:
+        return [part for one in get_args(kind) for part in parts_of(one)]
+    return [get_origin(kind) or kind]
 
 
 # Executions.
