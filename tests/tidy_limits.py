@@ -110,7 +110,6 @@ TESTED_IN: dict[str, str] = {
     "client/remote/requests.py": "client/remote/test_client.py",
     "client/requests.py": "client/test_client.py",
     "client/retries.py": "client/test_executions.py",
-    "client/explain/answers.py": "client/explain/test_jobs.py",
     "client/explain/remedies.py": "client/explain/test_executions_remedies.py",
     "client/workers.py": "client/explain/test_executions.py",
     "client/wire.py": "client/test_answers.py",

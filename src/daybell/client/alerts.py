@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from daybell.client import wire
+from daybell.client.answers import fill
 from daybell.client.context import ClientContext
 from daybell.client.requests import Id, Time, read_bound, read_id
 from daybell.core.alerts.incidents import Incident, IncidentMove, Message, MoveKind, messages_for
@@ -191,18 +191,11 @@ async def _open_incident(client: ClientContext, id: Any) -> Incident:
     raise AlertNotFound(f"no open incident {id}")
 
 
-def _time(instant: Instant | None) -> Any:
-    return None if instant is None else to_datetime(instant)
-
-
 def _alert(of: StoredRule) -> wire.Alert:
-    fields: dict[str, Any] = msgspec.structs.asdict(of.rule)
-    del fields["since"]
-    fields["to"] = list(of.rule.to)
-    fields["silenced_until"] = _time(of.rule.silenced_until)
-    fields["on"] = str(of.rule.on)
-    return wire.Alert(
-        **fields,
+    return fill(
+        wire.Alert,
+        of.rule,
+        on=str(of.rule.on),
         tenant=of.tenant,
         version=of.version,
         author=of.author,
@@ -212,15 +205,4 @@ def _alert(of: StoredRule) -> wire.Alert:
 
 
 def _incident(of: Incident) -> wire.Incident:
-    return wire.Incident(
-        incident_id=of.id,
-        tenant=of.tenant,
-        rule=of.rule,
-        subject=of.subject,
-        detail=of.detail,
-        opened_at=to_datetime(of.opened_at),
-        notified_at=_time(of.notified_at),
-        closed_at=_time(of.closed_at),
-        acknowledged_at=_time(of.acknowledged_at),
-        acknowledged_by=of.acknowledged_by,
-    )
+    return fill(wire.Incident, of, incident_id=of.id)

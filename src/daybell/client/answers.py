@@ -20,6 +20,10 @@ from daybell.client.backfill import Backfill
 from daybell.client.context import ClientContext
 from daybell.client.declarations import ApplyOutcome, Change, diff_versions
 from daybell.client.events import ExecutionHistory
+from daybell.client.explain.executions import Reason
+from daybell.client.explain.jobs import JobReason
+from daybell.client.explain.queues import Obstacle, QueueReason
+from daybell.client.explain.remedies import Remedy
 from daybell.client.hooks import event_name
 from daybell.client.runs import (
     RunNode,
@@ -129,7 +133,8 @@ def fill(answer: type[A], of: object, **own: Any) -> A:
     found = list(read(of))
     for place, convert in conversions:
         found[place] = convert(found[place])
-    return answer(**dict(zip(names, found, strict=True)), **own)
+    own.update(zip(names, found, strict=True))
+    return answer(**own)
 
 
 @cache
@@ -622,6 +627,107 @@ def stats(of: Overview, ids: JobIds) -> wire.Stats:
         dead_letters=executions(of.letters, ids),
         has_more_dead_letters=of.has_more_letters,
     )
+
+
+# Answers to "why".
+
+
+def why(of: Reason) -> wire.Why:
+    """Return the answer to why an execution has not run, or not ended."""
+    nearest = of.nearest
+    return wire.Why(
+        execution_id=of.execution.id,
+        status=of.execution.state,
+        code=of.code,
+        detail=of.detail,
+        next_at=time(of.next_at),
+        lack=of.lack,
+        actions=[remedy(one) for one in of.actions],
+        holders=[
+            wire.Holder(
+                execution_id=one.id, job=one.job, status=one.state, url=link("executions", one.id)
+            )
+            for one in of.holders
+        ],
+        nearest_worker=None
+        if nearest is None
+        else wire.NearestWorker(
+            worker_id=nearest.worker.id, name=nearest.worker.name, lacks=list(nearest.lacks)
+        ),
+        ahead=None if of.ahead is None else int(of.ahead),
+        at_least=of.ahead is not None and not of.ahead.is_exact,
+        estimated_start=time(of.starts_at),
+        delays=[fill(wire.Delay, one) for one in of.delays],
+    )
+
+
+def queue_why(of: QueueReason) -> wire.QueueWhy:
+    """Return the answer to why the due executions of a queue are not taken."""
+    return wire.QueueWhy(
+        queue=of.queue.name,
+        **_obstacle_fields(of.obstacle),
+        needs=[
+            wire.QueueNeed(
+                needs=one.backlog.needs,
+                queued=int(one.backlog.due),
+                at_least=not one.backlog.due.is_exact,
+                oldest_run_at=to_datetime(one.backlog.oldest_run_at),
+                workers=one.workers,
+            )
+            for one in of.needs
+        ],
+        workers=len(of.workers),
+        capacity=sum(one.capacity for one in of.workers),
+        running=sum(one.running for one in of.workers),
+        starts_per_second=of.rate,
+    )
+
+
+def job_why(of: JobReason) -> wire.JobWhy:
+    """Return the answer to why a job does not run now."""
+    return wire.JobWhy(
+        job_id=of.status.job.id,
+        job=of.status.job.name,
+        status=cast("wire.JobWord", of.status.status),
+        **_obstacle_fields(of.obstacle),
+        next_run_at=time(of.status.next_run_at),
+        schedules=[
+            wire.ScheduleWhy(
+                schedule_id=one.schedule.id,
+                name=one.schedule.name,
+                **_obstacle_fields(one.obstacle),
+            )
+            for one in of.schedules
+        ],
+        executions=[why(one) for one in of.executions],
+        ticks=[
+            fill(
+                wire.ExplainedTick,
+                one.tick,
+                schedule=one.schedule.name,
+                detail=one.detail,
+                decision=one.tick.decision.value,
+            )
+            for one in of.ticks
+        ],
+    )
+
+
+def _obstacle_fields(of: Obstacle) -> dict[str, Any]:
+    return {
+        "code": of.code,
+        "detail": of.detail,
+        "next_at": time(of.next_at),
+        "actions": [remedy(one) for one in of.actions],
+    }
+
+
+def remedy(of: Remedy) -> wire.Remedy:
+    """A command that removes a cause, and the request that does the same."""
+    request = None
+    if of.method is not None and of.path is not None:
+        request = wire.RemedyRequest(method=of.method, path=of.path, body=of.body)
+    return wire.Remedy(label=of.label, command=of.command, request=request)
 
 
 # Access.

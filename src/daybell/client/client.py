@@ -38,7 +38,6 @@ from daybell.client import subscriptions as subscription_room
 from daybell.client import workers as worker_room
 from daybell.client.answers import all_of, answering, page_of
 from daybell.client.context import ClientContext
-from daybell.client.explain import answers as explain_answers
 from daybell.client.explain import executions as explain_room
 from daybell.client.explain import jobs as explain_jobs
 from daybell.client.explain import queues as explain_queues
@@ -194,10 +193,10 @@ class Client(ClientContext):
         items = tuple(answers.executions(page.items, ids))
         return Page(items=items, next_cursor=page.next_cursor)
 
-    why = answering(explain_room.why, explain_answers.why)
+    why = answering(explain_room.why, answers.why)
     signature = job_room.signature
-    why_job = answering(explain_jobs.why_job, explain_answers.job_why)
-    why_queue = answering(explain_queues.why_queue, explain_answers.queue_why)
+    why_job = answering(explain_jobs.why_job, answers.job_why)
+    why_queue = answering(explain_queues.why_queue, answers.queue_why)
     enqueue = execution_room.enqueue
     enqueue_many = execution_room.enqueue_many
     submit = execution_room.submit

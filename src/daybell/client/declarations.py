@@ -19,9 +19,8 @@ from daybell.client.workers import describe_lack, find_capable_workers
 from daybell.core import payload
 from daybell.core.job import TEMPLATES, Job, JobDefinition, NewTemplate, Template, check_lines
 from daybell.core.job_request import build_request, check_fields, read_request, require_choice
-from daybell.core.kinds import SETTINGS, read_settings, secrets_of
+from daybell.core.kinds import SETTINGS, read_settings, secrets_of, warnings_of
 from daybell.core.kinds.settings import PRIVATE, why_private
-from daybell.core.kinds.warnings import warnings_of
 from daybell.core.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX
 from daybell.core.options import OPTIONS, JobFields, is_by_code
 from daybell.core.references import names_in_args

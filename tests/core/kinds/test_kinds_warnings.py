@@ -2,8 +2,7 @@
 
 import pytest
 
-from daybell.core.kinds import read_settings
-from daybell.core.kinds.warnings import warnings_of
+from daybell.core.kinds import read_settings, warnings_of
 
 
 @pytest.mark.parametrize(
