@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, Final, TypeVar
 from uuid import UUID
@@ -66,6 +67,8 @@ from daybell.errors import (
 )
 
 router = Routes("/leases", tag="leases")
+# An operation of a worker. Its handler reads the body.
+_operation = partial(router.post, role=Role.WORKER, action=None, is_body_read=False, errors=(409,))
 
 B = TypeVar("B", bound=msgspec.Struct)
 T = TypeVar("T")
@@ -78,18 +81,14 @@ LeasePath = Annotated[
 ]
 
 
-@router.post(
+@_operation(
     "",
     id="register_worker",
-    role=Role.WORKER,
-    action=None,
     answers=wire.WorkerLease,
     status=201,
     says="It is live until `lease_until`.",
     body=WorkerRegistration,
-    is_body_read=False,
     examples={"a worker": {"name": "edge-1", "queues": ["mail"], "concurrency": 10}},
-    errors=(409,),
 )
 async def register_worker(request: Request, caller: Caller) -> Response:
     """Register a worker, which has a lease from then on.
@@ -128,15 +127,12 @@ async def register_worker(request: Request, caller: Caller) -> Response:
     return answer_json(lease_answer(worker, renewal), status=HTTPStatus.CREATED)
 
 
-@router.post(
+@_operation(
     "/{worker}/claim",
     id="claim_executions",
-    role=Role.WORKER,
-    action=None,
     answers=wire.LeaseClaim,
     says="What it claimed, perhaps nothing.",
     body=ClaimBody,
-    is_body_read=False,
     examples={
         "wait for work": {
             "lease_id": "019a8c20-1f40-7c55-9d02-3c7e8a1b2f66",
@@ -145,7 +141,6 @@ async def register_worker(request: Request, caller: Caller) -> Response:
             "wait": 30,
         }
     },
-    errors=(409,),
 )
 async def claim_executions(request: Request, worker: LeasePath, caller: Caller) -> Response:
     """Claim executions, and wait for some up to `wait` seconds.
@@ -226,16 +221,12 @@ async def _until_gone(request: Request) -> None:
         pass
 
 
-@router.post(
+@_operation(
     "/{worker}/renew",
     id="renew_lease",
-    role=Role.WORKER,
-    action=None,
     answers=wire.WorkerLease,
     says="It is live until `lease_until`.",
     body=LeaseRenewal,
-    is_body_read=False,
-    errors=(409,),
 )
 async def renew_lease(request: Request, worker: LeasePath, caller: Caller) -> Response:
     """Renew the lease of a worker, and hear which attempts to stop.
@@ -256,15 +247,12 @@ async def renew_lease(request: Request, worker: LeasePath, caller: Caller) -> Re
     return answer_json(lease_answer(known, renewal))
 
 
-@router.post(
+@_operation(
     "/{worker}/reports",
     id="report_results",
-    role=Role.WORKER,
-    action=None,
     answers=wire.ReportVerdicts,
     says="All results are on record, except those listed.",
     body=ResultsReport,
-    is_body_read=False,
     bytes_max=BULK_BYTES_MAX,
     examples={
         "a success and a failure": {
@@ -286,7 +274,6 @@ async def renew_lease(request: Request, worker: LeasePath, caller: Caller) -> Re
             ]
         }
     },
-    errors=(409,),
 )
 async def report_results(request: Request, worker: LeasePath, caller: Caller) -> Response:
     """Report the ends of attempts.
@@ -342,17 +329,13 @@ async def _move(
     return move_of(end, claimed, definition, jitter=jitter)
 
 
-@router.post(
+@_operation(
     "/{worker}/progress",
     id="report_progress",
-    role=Role.WORKER,
-    action=None,
     answers=wire.StaleReports,
     says="It is on record, except of those listed.",
     body=ProgressBody,
-    is_body_read=False,
     bytes_max=BULK_BYTES_MAX,
-    errors=(409,),
 )
 async def report_progress(request: Request, worker: LeasePath, caller: Caller) -> Response:
     """Report the start, the progress and the checkpoints of running attempts."""
@@ -371,17 +354,13 @@ async def report_progress(request: Request, worker: LeasePath, caller: Caller) -
     )
 
 
-@router.post(
+@_operation(
     "/{worker}/logs",
     id="write_logs",
-    role=Role.WORKER,
-    action=None,
     answers=wire.LogReceipt,
     says="They are on record, as far as the worker holds the executions.",
     body=LogReport,
-    is_body_read=False,
     bytes_max=BULK_BYTES_MAX,
-    errors=(409,),
 )
 async def write_logs(request: Request, worker: LeasePath, caller: Caller) -> Response:
     """Store parts of the logs of running attempts. The last part comes with the result."""
@@ -392,15 +371,12 @@ async def write_logs(request: Request, worker: LeasePath, caller: Caller) -> Res
     return answer_json(wire.LogReceipt(parts=len(parts)))
 
 
-@router.post(
+@_operation(
     "/{worker}/steps",
     id="record_steps",
-    role=Role.WORKER,
-    action=None,
     answers=wire.RecordedSteps,
     says="The steps on record.",
     body=StepsReport,
-    is_body_read=False,
     bytes_max=BULK_BYTES_MAX,
     errors=(404, 409),
 )
@@ -418,15 +394,12 @@ async def record_steps(request: Request, worker: LeasePath, caller: Caller) -> R
     return answer_json(wire.RecordedSteps(items=list(map(step_answer, found))))
 
 
-@router.post(
+@_operation(
     "/{worker}/details",
     id="get_held_details",
-    role=Role.WORKER,
-    action=None,
     answers=wire.HeldDetails,
     says="The job, the attempts before, and the secrets.",
     body=DetailsRequest,
-    is_body_read=False,
     errors=(404, 409),
 )
 async def get_held_details(request: Request, worker: LeasePath, caller: Caller) -> Response:
@@ -501,15 +474,12 @@ def _is_private(request: Request) -> bool:
         return False
 
 
-@router.post(
+@_operation(
     "/{worker}/expand",
     id="begin_run",
-    role=Role.WORKER,
-    action=None,
     answers=wire.RunBegun,
     says="The run goes on without a worker.",
     body=Fenced,
-    is_body_read=False,
     errors=(404, 409),
 )
 async def begin_run(request: Request, worker: LeasePath, caller: Caller) -> Response:
@@ -537,17 +507,13 @@ def _plan(definition: JobDefinition, args: dict[str, Any]) -> Any:
     return Graph.from_settings(definition.settings).plan(args)
 
 
-@router.post(
+@_operation(
     "/{worker}/drain",
     id="leave_lease",
-    role=Role.WORKER,
-    action=None,
     answers=wire.Released,
     says="Others get what it held.",
     body=Departure,
     is_body_optional=True,
-    is_body_read=False,
-    errors=(409,),
 )
 async def leave_lease(request: Request, worker: LeasePath, caller: Caller) -> Response:
     """Give back what the worker holds, uncharged, and end it."""
