@@ -14,7 +14,7 @@ from tests.ports import OPERATIONS, PORTS, operation_of
 CLOSED = {
     "list_listeners", "watched_files", "note_files",
     "activity", "change_limit", "list_limits", "miscounts", "upkeep", "add_key", "add_session",
-    "add_tenant",
+    "add_tenant", "list_tenant_work",
     "apply", "begin", "claim", "close", "delete_record", "delete_schedules", "delete_secret",
     "dependents", "drain", "due_schedules", "expand", "fetch_secrets", "find_key",
     "figures", "fire", "get_record", "has_keys", "lead", "list_keys", "list_records",

@@ -308,6 +308,7 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     created_at: Instant
     quotas: Quotas = NO_QUOTAS
     keep: Keep = Keep()  # the policy of retention of its jobs
+    weight: float = 1.0  # its part of the workers that serve several tenants
 
 
 # Secrets: values that are stored sealed, and opened by the worker that runs a job.

@@ -12,6 +12,7 @@ from uuid import UUID
 from daybell.core.access import NewAuditEntry, NewKey, NewRequest, NewSecret, Quotas, check_scope
 from daybell.core.collapse import CollapseRule
 from daybell.core.execution import NewExecution, State
+from daybell.core.flow.shares import WEIGHT_MAX, WEIGHT_MIN
 from daybell.core.job import JobDefinition, NewT, RecordKind
 from daybell.core.lifecycle import Transition
 from daybell.core.limits import (
@@ -328,6 +329,14 @@ def check_quotas(quotas: Mapping[str, int | None]) -> None:
                 f"quota {name}={most} must be from 0 to {QUOTA_MAX:,}; leave it out for none",
                 field=name,
             )
+
+
+def check_weight(weight: float | None) -> None:
+    """Check the weight of a tenant; None: it has none to check."""
+    if weight is not None and not WEIGHT_MIN <= weight <= WEIGHT_MAX:
+        raise UsageError(
+            f"weight {weight:g} must be from {WEIGHT_MIN:g} to {WEIGHT_MAX:,.0f}", field="weight"
+        )
 
 
 def duplicate_tenant(name: str) -> DuplicateKey:

@@ -17,6 +17,8 @@ from daybell.core.placement import Site, split_needs
 from daybell.core.units import Instant, Seconds
 
 LEASE_SECONDS: Final[Seconds] = 15.0  # a worker that is silent for this long counts as dead
+# In the place of a tenant: a worker of several tenants is registered under it, once.
+SHARED: Final = "*"
 
 
 class WorkerState(StrEnum):
@@ -42,6 +44,17 @@ class NewWorker(msgspec.Struct, frozen=True, kw_only=True):
     capacity: int = 1
     # The queue of each task of its code, by name. None: not published.
     tasks: dict[str, str] | None = None
+    # The tenants that a worker serves that is registered under SHARED; none: all, also later ones.
+    tenants: tuple[str, ...] = ()
+
+
+class TenantWork(msgspec.Struct, frozen=True, kw_only=True):
+    """A tenant, from the view of a worker that serves several."""
+
+    tenant: str
+    weight: float
+    now: Instant
+    next_at: Instant | None  # when a claim may find work: the past, or a time; None: there is none
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,8 +75,9 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     started_at: Instant
     renewed_at: Instant
     lease_until: Instant
-    running: int  # number of its executions
+    running: int  # number of its executions, of this tenant
     tasks: dict[str, str] | None = None  # None: not published
+    is_shared: bool = False  # it serves other tenants, too
 
 
 TASK: Final = "task:"  # prefix of a missing capability that is a task

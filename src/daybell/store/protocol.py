@@ -80,7 +80,16 @@ from daybell.core.views import (
     Swept,
 )
 from daybell.core.when.file import FileMark
-from daybell.core.worker import Claim, Leadership, NewWorker, Offer, Renewal, Report, Worker
+from daybell.core.worker import (
+    Claim,
+    Leadership,
+    NewWorker,
+    Offer,
+    Renewal,
+    Report,
+    TenantWork,
+    Worker,
+)
 from daybell.core.workflow.run import Plan, RunDetail
 
 
@@ -864,6 +873,15 @@ class CatalogPort(Protocol):
         """
         ...
 
+    async def list_tenant_work(
+        self, tenants: Sequence[str], *, queues: Sequence[str]
+    ) -> list[TenantWork]:
+        """Return these tenants, or all, with their weights and the time from which a claim of one
+        of these queues may find work. Names without a tenant are left out. The cost depends on the
+        number of tenants and queues, not of executions.
+        """
+        ...
+
 
 class AdminPort(Protocol):
     """Tenants, keys, quotas, the audit log, requests, secrets, templates and leadership."""
@@ -881,11 +899,17 @@ class AdminPort(Protocol):
         ...
 
     async def set_quotas(
-        self, tenant: str, *, keep: Keep | None = None, **changes: int | None
+        self,
+        tenant: str,
+        *,
+        keep: Keep | None = None,
+        weight: float | None = None,
+        **changes: int | None,
     ) -> Tenant:
         """Change these quotas of a tenant, by the names that `Quotas` has. The others stay, also if
         another caller changes them at the same time. None is no limit. `keep` replaces the tenant's
-        policy of retention; None leaves it.
+        policy of retention, `weight` its part of workers that serve several tenants; None leaves
+        it.
 
         `define_jobs` and `enqueue` (`load` too) raise QuotaExceeded, and write nothing, if they
         would exceed the quotas. Claims take no more than `running` leaves. Nodes of runs start as

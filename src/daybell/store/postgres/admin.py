@@ -81,7 +81,7 @@ KEYS = """
       LEFT JOIN LATERAL (
         SELECT expires_at, revoked_at FROM daybell.api_key
          WHERE id = k.parent AND tenant = k.tenant LIMIT 1) p ON true"""
-TENANT_COLUMNS = "name, created_at, jobs_max, queued_max, per_minute_max, running_max, keep"
+TENANT_COLUMNS = "name, created_at, jobs_max, queued_max, per_minute_max, running_max, keep, weight"
 TENANTS = f"SELECT {TENANT_COLUMNS} FROM daybell.tenant"
 
 
@@ -263,16 +263,29 @@ SET_KEEP: Final = """
     """
 
 
+SET_WEIGHT: Final = """
+    UPDATE daybell.tenant SET weight = $2 WHERE key = $1 AND weight <> $2
+    """
+
+
 async def set_quotas(
-    pg: StoreContext, tenant: str, *, keep: Keep | None = None, **changes: int | None
+    pg: StoreContext,
+    tenant: str,
+    *,
+    keep: Keep | None = None,
+    weight: float | None = None,
+    **changes: int | None,
 ) -> Tenant:
     checks.check_quotas(changes)
+    checks.check_weight(weight)
     async with pg.db.transaction() as link:
         key = await pg.names.tenant(link, tenant)
         for name, most in changes.items():
             await link.execute(SET_QUOTA.format(f"{name}_max"), key, most)
         if keep is not None:
             await link.execute(SET_KEEP, key, keep.to_json())
+        if weight is not None:
+            await link.execute(SET_WEIGHT, key, weight)
         row = await link.fetchrow(f"{TENANTS} WHERE key = $1", key)
     pg.names.forget_quotas(key)
     return _tenant(row)
@@ -337,7 +350,13 @@ def _key(row: Row) -> Key:
 
 def _tenant(row: Row) -> Tenant:
     quotas, keep = read_quotas(row), Keep.from_json(row["keep"])
-    return Tenant(name=row["name"], created_at=row["created_at"], quotas=quotas, keep=keep)
+    return Tenant(
+        name=row["name"],
+        created_at=row["created_at"],
+        quotas=quotas,
+        keep=keep,
+        weight=row["weight"],
+    )
 
 
 # The audit log.

@@ -54,6 +54,11 @@ GAP_SECONDS: Final = 0.003
 RECONNECT_SECONDS: Final = 1.0
 
 
+def _find_wake(wanted: Mapping[str, Callable[[], None]], said: str) -> Callable[[], None] | None:
+    """Return the function to call for a tenant and a queue: one for this tenant, or for all."""
+    return wanted.get(said) or wanted.get(f"{ALL_TENANTS}:{said.partition(':')[2]}")
+
+
 class Notifier:
     """A sender of notifications about queues that have something new."""
 
@@ -72,8 +77,9 @@ class Notifier:
         said = {f"{tenant}:{queue}" for queue in queues}
         self._touched |= said
         if here:
-            for wake in {wanted[word] for wanted in self.near for word in said & wanted.keys()}:
-                wake()
+            for wake in {_find_wake(wanted, word) for wanted in self.near for word in said}:
+                if wake is not None:
+                    wake()
         if self._sender is None:
             self._sender = asyncio.get_running_loop().create_task(self._send())
 
@@ -175,8 +181,8 @@ class Listener:
                 await link.execute("SELECT 1")
 
     def _hear(self, _link: object, _pid: int, _channel: str, said: str) -> None:
-        if said in self._wanted:
-            self._wanted[said]()
+        if (wake := _find_wake(self._wanted, said)) is not None:
+            wake()
 
 
 def _set(ended: asyncio.Event, _link: object) -> None:
@@ -424,6 +430,7 @@ class StoreContext:
         "fold_window",
         "history_walk",
         "limited_tenants",
+        "shared_workers",
         "listen_url",
         "names",
         "notifier",
@@ -444,6 +451,7 @@ class StoreContext:
         self.run_ancestors: dict[tuple[int, UUID], Row] = {}  # immutable columns of runs
         self.bounds: dict[tuple[int, tuple[str, ...], tuple[str, ...]], Bounds] = {}
         self.limited_tenants: set[int] = set()  # those with a quota of running executions
+        self.shared_workers: set[UUID] = set()  # those that serve several tenants
         # How many executions of a lease have not left it, for those claimed through this store; a
         # lease at zero is over, and its row goes with the next statement that writes leases. Only
         # moves that were made just now count, so a repetition never ends a lease too early; one

@@ -30,7 +30,7 @@ from daybell.store.admin import JOBS_WAIT_SECONDS, quota_error
 from daybell.store.codec import STATE_CODES, STEP_CODES
 from daybell.store.postgres.connection import Row
 from daybell.store.postgres.context import AfterCommit, StoreContext, Tx
-from daybell.store.postgres.names import IN_LEASE
+from daybell.store.postgres.names import IN_LEASE, SHARED_KEY
 from daybell.store.timeouts import Pace
 
 NO_LIMIT: Final = 2**31 - 1
@@ -328,9 +328,9 @@ async def charge_jobs(tx: Tx, tenant: int, made: int) -> None:
 LOCK_RUNNING: Final = "SELECT running_max FROM daybell.tenant WHERE key = $1 FOR NO KEY UPDATE"
 COUNT_RUNNING: Final = f"""
     SELECT count(*) FROM (
-      SELECT FROM daybell.worker w JOIN daybell.lease l ON l.worker = w.id AND l.tenant = w.tenant,
+      SELECT FROM daybell.worker w JOIN daybell.lease l ON l.worker = w.id AND l.tenant = $1,
            {IN_LEASE}
-       WHERE w.tenant = $1 LIMIT $2) r
+       WHERE w.tenant IN ($1, {SHARED_KEY}) LIMIT $2) r
     """
 
 

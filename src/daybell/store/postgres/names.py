@@ -24,6 +24,7 @@ from daybell.core.placement import capability_of
 from daybell.core.schedule import Overlap, gate_for, gate_of, has_times, rule_of
 from daybell.core.units import Seconds
 from daybell.core.views import ITEM_BYTES
+from daybell.core.worker import SHARED
 from daybell.errors import JobNotFound, TenantNotFound, shown
 from daybell.store.postgres.connection import Link, Row
 
@@ -45,6 +46,7 @@ class Brief(msgspec.Struct, frozen=True, gc=False):
 
 
 FRESH_SECONDS: Final[Seconds] = 4.0  # the store heeds a change of another process within 5
+SHARED_KEY: Final = 0  # in the place of a tenant's number, of workers that serve several
 TENANT: Final = """
     SELECT key, jobs_max, queued_max, per_minute_max, running_max FROM daybell.tenant"""
 
@@ -111,9 +113,9 @@ class Names:
 
     def __init__(self, *, apart: Callable[[], AbstractAsyncContextManager[Link]]) -> None:
         self._apart = apart
-        self._tenants: dict[str, int] = {}
+        self._tenants: dict[str, int] = {SHARED: SHARED_KEY}
         self._quotas: dict[int, tuple[Seconds, Quotas]] = {}  # and when they were read
-        self._tenant_names: dict[int, str] = {}
+        self._tenant_names: dict[int, str] = {SHARED_KEY: SHARED}
         self._current: dict[tuple[int, str], CurrentJob] = {}
         self._job_names: dict[int, str] = {}
         self._lanes: dict[tuple[int, str, str], int] = {}

@@ -50,7 +50,15 @@ from daybell.store.postgres.gates import (
     requeue_ended_waits,
     running_max,
 )
-from daybell.store.postgres.names import ENDED, IN_HISTORY, IN_LEASE, KEPT, LaneRow, Lanes
+from daybell.store.postgres.names import (
+    ENDED,
+    IN_HISTORY,
+    IN_LEASE,
+    KEPT,
+    SHARED_KEY,
+    LaneRow,
+    Lanes,
+)
 from daybell.store.postgres.progress import (
     HAS_RUN,
     TOLD,
@@ -132,7 +140,7 @@ SEVERAL_KINDS: Final = """
 CLAIM: Final = f"""
     WITH t AS MATERIALIZED (
       SELECT daybell.now() AS now,
-             (SELECT state FROM daybell.worker WHERE id = $2 AND tenant = $1) AS worker_state,
+             (SELECT state FROM daybell.worker WHERE id = $2 AND tenant = {{home}}) AS worker_state,
              EXISTS (SELECT FROM daybell.lease WHERE id = $3) AS is_known,
              (SELECT running_max FROM daybell.tenant WHERE key = $1) AS running_max,
              pg_current_snapshot()::text AS snapshot,
@@ -185,8 +193,11 @@ CLAIM: Final = f"""
            ) END
       FROM t
     """
-CLAIM_ONE: Final = CLAIM.format(found=ONE_KIND)
-CLAIM_SEVERAL: Final = CLAIM.format(found=SEVERAL_KINDS)
+CLAIM_ONE: Final = CLAIM.format(found=ONE_KIND, home="$1")
+CLAIM_SEVERAL: Final = CLAIM.format(found=SEVERAL_KINDS, home="$1")
+# Of workers that serve several tenants.
+SHARED_CLAIM_ONE: Final = CLAIM.format(found=ONE_KIND, home=SHARED_KEY)
+SHARED_CLAIM_SEVERAL: Final = CLAIM.format(found=SEVERAL_KINDS, home=SHARED_KEY)
 
 
 class ClaimRequest(NamedTuple):
@@ -285,9 +296,12 @@ async def _ask(
     """Take due executions, at most `room`. Return None if the lease has taken some already."""
     bounds = _bounds_of(tx.pg, tenant, asked)
     done = tx.take_done_leases()
+    text = CLAIM_SEVERAL if lanes.are_shared else CLAIM_ONE
+    if asked.worker in tx.pg.shared_workers:
+        text = SHARED_CLAIM_SEVERAL if lanes.are_shared else SHARED_CLAIM_ONE
     try:
         rows = await tx.fetch(
-            CLAIM_SEVERAL if lanes.are_shared else CLAIM_ONE,
+            text,
             tenant,
             asked.worker,
             asked.lease,

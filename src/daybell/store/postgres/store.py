@@ -191,6 +191,7 @@ class PostgresCatalog(PostgresPort):
     miscounts = operation(gates.miscounts)
     list_workers = operation(workers.list_workers)
     offers = operation(workers.offers)
+    list_tenant_work = operation(workers.list_tenant_work)
 
 
 class PostgresAdmin(PostgresPort):

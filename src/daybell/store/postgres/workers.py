@@ -16,11 +16,21 @@ from daybell.core.lifecycle import after_release
 from daybell.core.limits import check_labels, check_name
 from daybell.core.placement import Site
 from daybell.core.units import Instant, Seconds
-from daybell.core.worker import UNWATCHED, NewWorker, Offer, Renewal, Watch, Worker, WorkerState
-from daybell.store.codec import WORKER_CODES, WORKER_STATES
+from daybell.core.worker import (
+    SHARED,
+    UNWATCHED,
+    NewWorker,
+    Offer,
+    Renewal,
+    TenantWork,
+    Watch,
+    Worker,
+    WorkerState,
+)
+from daybell.store.codec import PRIORITIES, WORKER_CODES, WORKER_STATES
 from daybell.store.postgres.connection import TASK_SESSION, Row
 from daybell.store.postgres.context import WORKERS, StoreContext, Tx
-from daybell.store.postgres.names import IN_LEASE
+from daybell.store.postgres.names import IN_LEASE, SHARED_KEY
 from daybell.store.postgres.queue import (
     CLAIMED_COLUMNS,
     apply,
@@ -34,6 +44,11 @@ DRAINING: Final = WORKER_CODES[WorkerState.DRAINING]
 DEAD: Final = WORKER_CODES[WorkerState.DEAD]
 
 
+# The workers that serve a tenant ($1): its own, and those that serve several.
+SERVES: Final = f"""(w.tenant = $1 OR w.tenant = {SHARED_KEY}
+           AND (w.tenants = '{{}}' OR $1 = ANY(w.tenants)))"""
+
+
 REGISTER: Final = f"""
     WITH t AS MATERIALIZED (SELECT daybell.now() AS now),
     x AS (
@@ -42,9 +57,9 @@ REGISTER: Final = f"""
          SELECT FROM daybell.worker d WHERE d.tenant = $1 AND d.id = $2 AND d.state = {DEAD}))
     INSERT INTO daybell.worker AS w (id, tenant, name, host, pid, version, queues, kinds, labels,
                                      capacity, state, started_at, renewed_at, lease_until,
-                                     tasks, resources)
+                                     tasks, resources, tenants)
     SELECT $2, $1, $3, $4, $5, $6, $7::text[], $8::text[], $9, $10, {LIVE}, now, now, now + $11,
-           $12, $14
+           $12, $14, $15::int[]
       FROM t
     ON CONFLICT (tenant, id) DO UPDATE
        SET renewed_at = excluded.renewed_at, lease_until = excluded.lease_until
@@ -64,6 +79,8 @@ async def register(
     check_name(worker.name, what="worker")
     check_labels(worker.labels)
     async with pg.db.link() as link:
+        if tenant == SHARED:
+            pg.shared_workers.add(worker.id)
         row = await link.fetchrow(
             REGISTER,
             await pg.names.tenant(link, tenant),
@@ -83,6 +100,9 @@ async def register(
             else None,
             replaces,
             msgspec.json.encode(worker.resources, order="sorted").decode(),
+            [await pg.names.tenant(link, name) for name in worker.tenants]
+            if tenant == SHARED
+            else None,
         )
     if row is None:
         raise dead_worker(worker.id)
@@ -120,6 +140,9 @@ RENEW: Final = f"""
                   ORDER BY v.id) AS attempts
       FROM w
     """
+# The leases of a worker that serves several tenants are theirs.
+RENEW_SHARED: Final = RENEW.replace(" AND l.tenant = $1", "").replace("v.tenant = $1 AND ", "")
+TENANTS_OF: Final = "SELECT id, tenant FROM daybell.lease WHERE id = ANY($1::uuid[])"
 
 
 async def renew(
@@ -127,14 +150,31 @@ async def renew(
 ) -> Renewal:
     async with pg.db.link() as link:
         key = await pg.names.tenant(link, tenant)
-        row = await link.fetchrow(RENEW, key, worker, lease, list(leases))
+        text = RENEW if key != SHARED_KEY else RENEW_SHARED
+        row = await link.fetchrow(text, key, worker, lease, list(leases))
     if row is None:
         raise dead_worker(worker)
     keep_leases(pg, worker, leases)
     unknown = row["unknown"]
-    returned = await release(pg, tenant, worker=worker, leases=unknown) if unknown else 0
+    returned = await _return_unknown(pg, tenant, worker, unknown) if unknown else 0
     cancel = tuple(zip(row["cancelling"], row["attempts"], strict=True))
     return msgspec.structs.replace(_renewal(row), cancel=cancel, returned=returned)
+
+
+async def _return_unknown(
+    pg: StoreContext, tenant: str, worker: UUID, leases: Sequence[UUID]
+) -> int:
+    """Release claims whose answers were lost."""
+    if tenant != SHARED:
+        return await release(pg, tenant, worker=worker, leases=leases)
+    by_tenant: dict[str, list[UUID]] = {}
+    async with pg.autocommit() as tx:
+        for row in await tx.fetch(TENANTS_OF, leases):
+            name = await pg.names.tenant_name(tx, row["tenant"])
+            by_tenant.setdefault(name, []).append(row["id"])
+    return sum(
+        [await release(pg, one, worker=worker, leases=own) for one, own in by_tenant.items()]
+    )
 
 
 # Rows are locked in the order of ids, as another process may renew some of the same.
@@ -241,7 +281,7 @@ WATCH: Final = """
 # Leases of dead workers, and of workers without a row; first those that hold nothing more.
 IS_ORPHAN: Final = f"""NOT EXISTS (
       SELECT FROM daybell.worker w
-       WHERE w.tenant = l.tenant AND w.id = l.worker AND w.state <> {DEAD})"""
+       WHERE w.tenant IN (l.tenant, {SHARED_KEY}) AND w.id = l.worker AND w.state <> {DEAD})"""
 ANY_LOST: Final = f"""
     SELECT daybell.now() AS now,
            (SELECT watched FROM daybell.watch) AS watched,
@@ -270,7 +310,7 @@ END_EMPTY: Final = f"""
 LOST: Final = f"""
     WITH l AS MATERIALIZED (
       SELECT l.*, w.renewed_at, w.sole, w.is_excused FROM daybell.lease l
-        LEFT JOIN daybell.worker w ON w.tenant = l.tenant AND w.id = l.worker
+        LEFT JOIN daybell.worker w ON w.tenant IN (l.tenant, {SHARED_KEY}) AND w.id = l.worker
        WHERE {IS_ORPHAN})
     SELECT {CLAIMED_COLUMNS}, l.id AS lease, l.worker, v.tenant, j.definition,
            v.started_at, l.renewed_at, l.sole,
@@ -351,7 +391,7 @@ async def _lost_from(tx: Tx, rows: Sequence[Row]) -> list[Lost]:
 LIST: Final = f"""
     SELECT w.*, (SELECT count(*) FROM daybell.lease l, {IN_LEASE}
                   WHERE l.tenant = $1 AND l.worker = w.id) AS running
-      FROM daybell.worker w WHERE w.tenant = $1 AND (w.state <> $2 OR $3)
+      FROM daybell.worker w WHERE {SERVES} AND (w.state <> $2 OR $3)
      ORDER BY w.started_at, w.id
     """
 
@@ -366,8 +406,8 @@ async def list_workers(
 
 
 OFFERS: Final = f"""
-    SELECT DISTINCT queues, kinds, tasks, labels, resources FROM daybell.worker
-     WHERE tenant = $1 AND state = {LIVE} AND lease_until > daybell.now()
+    SELECT DISTINCT queues, kinds, tasks, labels, resources FROM daybell.worker w
+     WHERE {SERVES} AND state = {LIVE} AND lease_until > daybell.now()
     """
 
 
@@ -407,7 +447,40 @@ def _worker(row: Row, tenant: str) -> Worker:
         lease_until=row["lease_until"],
         running=row["running"],
         tasks=_tasks(row["tasks"]),
+        is_shared=row["tenants"] is not None,
     )
+
+
+# Tenants with work, for a worker that serves several. That a tenant takes turns, or has limits, is a
+# reason to claim: then a claim moves work on. Lanes of shares are as many as keys, and left out.
+TENANT_WORK: Final = """
+    SELECT t.name, t.weight, daybell.now() AS now,
+           CASE WHEN EXISTS (SELECT FROM daybell.bucket b WHERE b.tenant = t.key)
+                  OR EXISTS (SELECT FROM daybell.lane l JOIN daybell.share s ON s.entry = l.key
+                              WHERE l.tenant = t.key AND l.queue = ANY($2::text[])
+                                AND l.ordered IS NOT NULL)
+                THEN daybell.now()
+                ELSE (SELECT min(x.run_at)
+                        FROM daybell.lane l, unnest($3::smallint[]) p(priority), LATERAL (
+                          SELECT a.run_at FROM daybell.agenda a
+                           WHERE a.lane = l.key AND a.priority = p.priority
+                           ORDER BY a.run_at, a.id LIMIT 1) x
+                       WHERE l.tenant = t.key AND l.queue = ANY($2::text[])
+                         AND NOT starts_with(l.needs, 'shares:')) END AS next_at
+      FROM daybell.tenant t WHERE $1::text[] = '{}' OR t.name = ANY($1::text[])
+     ORDER BY t.key
+    """
+
+
+async def list_tenant_work(
+    pg: StoreContext, tenants: Sequence[str], *, queues: Sequence[str]
+) -> list[TenantWork]:
+    async with pg.db.link() as link:
+        rows = await link.fetch(TENANT_WORK, list(tenants), list(queues), list(PRIORITIES))
+    return [
+        TenantWork(tenant=row["name"], weight=row["weight"], now=row["now"], next_at=row["next_at"])
+        for row in rows
+    ]
 
 
 def _ran(row: Row) -> Seconds | None:

@@ -199,7 +199,8 @@ def read_key(row: Any) -> Key:
 
 
 _TENANTS: Final = """
-SELECT name, created_at, jobs_max, queued_max, per_minute_max, running_max, keep
+SELECT name, created_at, jobs_max, queued_max, per_minute_max, running_max, keep,
+       weight
   FROM tenant
 """
 
@@ -235,23 +236,40 @@ def add_tenant(tx: Transaction, name: str, quotas: Quotas = NO_QUOTAS) -> Tenant
 _SET_KEEP: Final = "UPDATE tenant SET keep = ?2 WHERE n = ?1 AND keep IS NOT ?2"
 
 
+_SET_WEIGHT: Final = "UPDATE tenant SET weight = ?2 WHERE n = ?1 AND weight <> ?2"
+
+
 def set_quotas(
-    tx: Transaction, tenant: str, *, keep: Keep | None = None, **changes: int | None
+    tx: Transaction,
+    tenant: str,
+    *,
+    keep: Keep | None = None,
+    weight: float | None = None,
+    **changes: int | None,
 ) -> Tenant:
     checks.check_quotas(changes)
+    checks.check_weight(weight)
     n = tx.names.tenant(tx, tenant)
     for name, most in changes.items():
         tx.execute(_SET_QUOTA.format(f"{name}_max"), (n, most))
     if keep is not None:
         tx.execute(_SET_KEEP, (n, keep.to_json()))
+    if weight is not None:
+        tx.execute(_SET_WEIGHT, (n, weight))
     tx.names.quotas_changed()
     return get_tenant(tx, tenant)
 
 
 def read_tenant(row: Any) -> Tenant:
-    name, created_at, jobs, queued, per_minute, running, keep = row
+    name, created_at, jobs, queued, per_minute, running, keep, weight = row
     quotas = Quotas(jobs=jobs, queued=queued, per_minute=per_minute, running=running)
-    return Tenant(name=name, created_at=created_at, quotas=quotas, keep=Keep.from_json(keep))
+    return Tenant(
+        name=name,
+        created_at=created_at,
+        quotas=quotas,
+        keep=Keep.from_json(keep),
+        weight=weight,
+    )
 
 
 _FORGET_OLD: Final = "DELETE FROM idempotency WHERE tenant = ? AND key = ? AND at <= ?"

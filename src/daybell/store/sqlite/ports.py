@@ -279,6 +279,7 @@ class SqliteCatalog(SqlitePort):
     miscounts = reads(gates.miscounts)
     list_workers = reads(workers.list_workers)
     offers = reads(workers.list_offers)
+    list_tenant_work = reads(workers.list_tenant_work)
 
 
 class SqliteAdmin(SqlitePort):

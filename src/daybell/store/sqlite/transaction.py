@@ -32,12 +32,18 @@ from daybell.core.limits import LIST_VALUE_BYTES_MAX
 from daybell.core.placement import capability_of
 from daybell.core.schedule import Overlap, has_times, rule_of
 from daybell.core.units import Instant, Seconds
+from daybell.core.worker import SHARED
 from daybell.core.workflow.run import Node, NodeEnd
 from daybell.errors import JobNotFound, TenantNotFound, UsageError, shown
 from daybell.store import codec
 from daybell.store.admin import PendingEntry
 from daybell.store.codec import EXECUTION_COLUMNS, PRIORITIES
 from daybell.store.wakeups import Signal
+
+SHARED_N: Final = 0  # in the place of a tenant's number, of workers that serve several
+# The workers that serve a tenant (?1): its own, and those that serve several.
+SERVES: Final = """(w.tenant = ?1 OR w.tenant = 0 AND (
+    w.tenants = '[]' OR EXISTS (SELECT 1 FROM json_each(w.tenants) WHERE value = ?1)))"""
 
 # Nodes of runs, as this connection has left them.
 #
@@ -303,6 +309,8 @@ class Names:
     def tenant(self, tx: Transaction, name: str) -> int:
         """Return the number of a tenant. Raises TenantNotFound."""
         n = self._tenants.get(name)
+        if n is None and name == SHARED:
+            return SHARED_N
         if n is None:
             row = tx.execute("SELECT n FROM tenant WHERE name = ?", (name,)).fetchone()
             if row is None:
@@ -312,6 +320,8 @@ class Names:
 
     def tenant_name(self, tx: Transaction, n: int) -> str:
         name = self._tenant_names.get(n)
+        if n == SHARED_N:
+            return SHARED
         if name is None:
             (name,) = tx.execute("SELECT name FROM tenant WHERE n = ?", (n,)).fetchone()
             self._tenant_names[n] = name

@@ -195,7 +195,7 @@ DELETE FROM worker WHERE (tenant, id) IN (
     SELECT tenant, id FROM worker w
      WHERE w.state = 3 AND w.renewed_at < ?
        AND NOT EXISTS (SELECT 1 FROM execution e
-                        WHERE e.state = 5 AND e.worker = w.id AND e.tenant = w.tenant)
+                        WHERE e.state = 5 AND e.worker = w.id)
      LIMIT ?)
 """
 _OLD_LEASES: Final = """

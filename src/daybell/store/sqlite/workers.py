@@ -15,13 +15,20 @@ from daybell.core.execution import Losses, Lost, State
 from daybell.core.limits import check_labels, check_name
 from daybell.core.placement import MARK, OVERDUE_MAX, PREFER_SECONDS, DemandingLane, Site
 from daybell.core.units import Instant, Seconds
-from daybell.core.worker import UNWATCHED, NewWorker, Offer, Renewal, Watch, Worker
+from daybell.core.worker import UNWATCHED, NewWorker, Offer, Renewal, TenantWork, Watch, Worker
 from daybell.errors import LeaseLost
 from daybell.store.codec import PRIORITIES, STATE_CODES, WORKER_STATES
 from daybell.store.sqlite import gates
 from daybell.store.sqlite.gates import LINKS, ExecutionLinks, follow_up
 from daybell.store.sqlite.stats import note_ends
-from daybell.store.sqlite.transaction import CLAIMED_COLUMNS, Transaction, read_claimed, uuids
+from daybell.store.sqlite.transaction import (
+    CLAIMED_COLUMNS,
+    SERVES,
+    SHARED_N,
+    Transaction,
+    read_claimed,
+    uuids,
+)
 from daybell.store.wakeups import Signal
 
 DEAD: Final = 3
@@ -34,7 +41,8 @@ def register(
     check_name(worker.name, what="worker")
     check_labels(worker.labels)
     owner = tx.names.tenant(tx, tenant)
-    introduce(tx, owner, worker)
+    served = [tx.names.tenant(tx, name) for name in worker.tenants]
+    introduce(tx, owner, worker, served if owner == SHARED_N else None)
     if replaces is not None:
         tx.execute(_EXCUSE, (owner, replaces.bytes))
     return prolong(tx, owner, worker.id, lease)
@@ -46,7 +54,9 @@ def renew(
     owner = tx.names.tenant(tx, tenant)
     check_alive(tx, owner, worker)
     unknown = held_leases(tx, worker.bytes) - {lease.bytes for lease in leases}
-    returned = hand_back(tx, owner, worker.bytes, unknown)
+    returned = 0
+    for one in tenants_of(tx, owner, worker.bytes) if unknown else ():
+        returned += hand_back(tx, one, worker.bytes, unknown)
     return replace(prolong(tx, owner, worker, lease), returned=returned)
 
 
@@ -81,17 +91,18 @@ def lost(
 
 
 _INTRODUCE: Final = """
-INSERT INTO worker (tenant, id, state, started_at, renewed_at, lease_until, about)
-VALUES (?, ?, 1, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+INSERT INTO worker (tenant, id, state, started_at, renewed_at, lease_until, about, tenants)
+VALUES (?, ?, 1, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
 """
 
 
 _EXCUSE: Final = "UPDATE worker SET is_excused = 1 WHERE tenant = ? AND id = ?"
 
 
-def introduce(tx: Transaction, owner: int, worker: NewWorker) -> None:
+def introduce(tx: Transaction, owner: int, worker: NewWorker, served: Sequence[int] | None) -> None:
     about = msgspec.json.encode(worker).decode()
-    tx.execute(_INTRODUCE, (owner, worker.id.bytes, tx.now, tx.now, tx.now, about))
+    tenants = None if served is None else msgspec.json.encode(served).decode()
+    tx.execute(_INTRODUCE, (owner, worker.id.bytes, tx.now, tx.now, tx.now, about, tenants))
 
 
 _STATE: Final = "SELECT state FROM worker WHERE tenant = ? AND id = ?"
@@ -100,6 +111,8 @@ _STATE: Final = "SELECT state FROM worker WHERE tenant = ? AND id = ?"
 def check_alive(tx: Transaction, owner: int, worker: UUID) -> int:
     """Return the state of a worker that may act; a dead worker learns here that it is dead."""
     row = tx.execute(_STATE, (owner, worker.bytes)).fetchone()
+    if row is None:
+        row = tx.execute(_STATE, (SHARED_N, worker.bytes)).fetchone()
     if row is None or row[0] == DEAD:
         raise LeaseLost(f"worker {worker} is not alive here; start again as a new worker")
     return row[0]
@@ -108,7 +121,7 @@ def check_alive(tx: Transaction, owner: int, worker: UUID) -> int:
 _PROLONG: Final = "UPDATE worker SET renewed_at = ?, lease_until = ? WHERE tenant = ? AND id = ?"
 _TO_CANCEL: Final = """
 SELECT id, attempt FROM execution
- WHERE state = 5 AND worker = ? AND tenant = ? AND cancel_requested_at IS NOT NULL
+ WHERE state = 5 AND worker = ?1 AND (tenant = ?2 OR ?2 = 0) AND cancel_requested_at IS NOT NULL
 """
 
 
@@ -139,6 +152,16 @@ def held_leases(tx: Transaction, worker: bytes) -> set[bytes]:
         (lease,) = row
         found.add(lease)
     return found
+
+
+_TENANTS_OF: Final = "SELECT DISTINCT tenant FROM execution WHERE state = 5 AND worker = ?"
+
+
+def tenants_of(tx: Transaction, owner: int, worker: bytes) -> list[int]:
+    """Return the tenants whose executions a worker holds."""
+    if owner != SHARED_N:
+        return [owner]
+    return [one for (one,) in tx.execute(_TENANTS_OF, (worker,))]
 
 
 _HELD: Final = "state = 5 AND worker = ? AND lease = ? AND tenant = ?"
@@ -231,7 +254,7 @@ def mark_dead(tx: Transaction, since: Instant, not_after: Instant, record_every:
 _DEAD: Final = "SELECT tenant, id, sole, renewed_at, is_excused FROM worker WHERE state = 3"
 _LOST: Final = f"""
 SELECT {CLAIMED_COLUMNS}, started_at, lease FROM execution
- WHERE state = 5 AND worker = ? AND tenant = ? LIMIT ?
+ WHERE state = 5 AND worker = ?1 AND tenant = ?2 LIMIT ?3
 """
 _ANY_WAITING: Final = """
 SELECT EXISTS (SELECT 1 FROM execution WHERE state = 4)
@@ -242,7 +265,12 @@ SELECT EXISTS (SELECT 1 FROM execution WHERE state = 4)
 def find_lost(tx: Transaction, limit: int) -> Losses:
     """List the executions that dead workers still hold."""
     found: list[Lost] = []
-    for owner, worker, sole, renewed_at, is_excused in tx.execute(_DEAD).fetchall():
+    dead = [
+        (one, worker, *rest)
+        for owner, worker, *rest in tx.execute(_DEAD).fetchall()
+        for one in tenants_of(tx, owner, worker)
+    ]
+    for owner, worker, sole, renewed_at, is_excused in dead:
         rows = tx.execute(_LOST, (worker, owner, limit - len(found))).fetchall()
         leases, starts = uuids([row[-1] for row in rows]), [row[-2] for row in rows]
         rows, tenant = [row[:-2] for row in rows], tx.names.tenant_name(tx, owner)
@@ -269,11 +297,11 @@ def find_lost(tx: Transaction, limit: int) -> Losses:
     )
 
 
-_LIST: Final = """
+_LIST: Final = f"""
 SELECT w.state, w.started_at, w.renewed_at, w.lease_until, w.about,
        (SELECT count(*) FROM execution e
-         WHERE e.state = 5 AND e.worker = w.id AND e.tenant = w.tenant)
-  FROM worker w WHERE w.tenant = ? AND w.state <= ? ORDER BY w.started_at, w.id
+         WHERE e.state = 5 AND e.worker = w.id AND e.tenant = ?1), w.tenants IS NOT NULL
+  FROM worker w WHERE {SERVES} AND w.state <= ?2 ORDER BY w.started_at, w.id
 """
 
 
@@ -282,11 +310,11 @@ def list_workers(tx: Transaction, tenant: str, *, include_dead: bool = False) ->
     return [read_worker(tenant, *row) for row in rows]
 
 
-_OFFERS: Final = """
+_OFFERS: Final = f"""
 SELECT DISTINCT json_extract(about, '$.queues'), json_extract(about, '$.kinds'),
        json_extract(about, '$.tasks'), json_extract(about, '$.labels'),
        json_extract(about, '$.resources')
-  FROM worker WHERE tenant = ? AND state = 1 AND lease_until > ?
+  FROM worker w WHERE {SERVES} AND state = 1 AND lease_until > ?2
 """
 
 
@@ -314,16 +342,48 @@ def read_worker(
     lease_until: Instant,
     about: str,
     running: int,
+    is_shared: int,
 ) -> Worker:
+    known = asdict(msgspec.json.decode(about, type=NewWorker))
+    del known["tenants"]  # of others
     return Worker(
-        **asdict(msgspec.json.decode(about, type=NewWorker)),
+        **known,
         tenant=tenant,
+        is_shared=bool(is_shared),
         state=WORKER_STATES[state],
         started_at=started_at,
         renewed_at=renewed_at,
         lease_until=lease_until,
         running=running,
     )
+
+
+# Tenants with work, for a worker that serves several. That a tenant takes turns, or has limits, is a
+# reason to claim: then a claim moves work on. Lanes of shares are as many as keys, and left out.
+_SERVED: Final = """
+SELECT t.name, t.weight,
+       EXISTS (SELECT 1 FROM bucket b WHERE b.tenant = t.n)
+    OR EXISTS (SELECT 1 FROM lane l JOIN share s ON s.entry = l.n
+                WHERE l.tenant = t.n AND l.ordered IS NOT NULL
+                  AND l.queue IN (SELECT value FROM json_each(?1))),
+       (SELECT min((SELECT run_at FROM execution e
+                     WHERE e.state <= 3 AND e.lane = l.n AND e.priority = p.value
+                     ORDER BY run_at LIMIT 1))
+          FROM lane l, json_each(?2) p
+         WHERE l.tenant = t.n AND l.queue IN (SELECT value FROM json_each(?1))
+           AND substr(l.kind, 1, 7) <> 'shares:')
+  FROM tenant t WHERE ?3 = '[]' OR t.name IN (SELECT value FROM json_each(?3)) ORDER BY t.n
+"""
+
+
+def list_tenant_work(
+    tx: Transaction, tenants: Sequence[str], *, queues: Sequence[str]
+) -> list[TenantWork]:
+    asked = [msgspec.json.encode(list(one)).decode() for one in (queues, PRIORITIES, tenants)]
+    return [
+        TenantWork(tenant=name, weight=weight, now=tx.now, next_at=tx.now if is_due else next_at)
+        for name, weight, is_due, next_at in tx.execute(_SERVED, asked)
+    ]
 
 
 # Lanes with demands on workers.

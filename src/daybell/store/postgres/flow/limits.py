@@ -39,7 +39,7 @@ from daybell.store.postgres.flow import shares
 from daybell.store.postgres.flow.shares import read_policies
 from daybell.store.postgres.gates import mark_lanes_claimable, notify_claimable
 from daybell.store.postgres.interventions import cancel
-from daybell.store.postgres.names import IN_HISTORY
+from daybell.store.postgres.names import IN_HISTORY, SHARED_KEY
 from daybell.store.postgres.progress import after_commit, end_pending
 
 BATCH_MAX: Final = 500  # executions that are admitted or parked in one round
@@ -246,7 +246,8 @@ OPEN_LANES: Final = f"""
          AND NOT EXISTS (SELECT FROM daybell.paused_queue q
                           WHERE q.tenant = $1 AND q.queue = l.queue)
          AND EXISTS (SELECT FROM daybell.worker w
-                      WHERE w.tenant = $1 AND w.state = {LIVE} AND w.lease_until > daybell.now()
+                      WHERE (w.tenant = $1 OR w.tenant = {SHARED_KEY}
+                             AND (w.tenants = '{{}}' OR $1 = ANY(w.tenants))) AND w.state = {LIVE} AND w.lease_until > daybell.now()
                         AND l.queue = ANY(w.queues)
                         AND split_part(substr(l.needs, 9), '?', 1) = ANY(w.kinds))"""
 # Executions that were admitted and not claimed, whose slots another lane could use, ask again.

@@ -44,6 +44,7 @@ CREATE TABLE daybell.tenant (
   queued_max      bigint,
   per_minute_max  bigint,
   running_max     bigint,
+  weight          float8 NOT NULL DEFAULT 1,  -- its part of the workers that serve several tenants
   keep            text  -- how long its executions are kept, as JSON of `core.options.Keep`; NULL: as the cluster says
 );
 INSERT INTO daybell.tenant (name) VALUES ('default');
@@ -203,7 +204,7 @@ CREATE TABLE daybell.worker (
   started_at   float8 NOT NULL,
   renewed_at   float8 NOT NULL,
   lease_until  float8 NOT NULL,
-  tenant       int NOT NULL REFERENCES daybell.tenant,
+  tenant       int NOT NULL,  -- 0: it serves several
   pid          int NOT NULL,
   capacity     int NOT NULL,
   state        smallint NOT NULL,
@@ -220,6 +221,7 @@ CREATE TABLE daybell.worker (
   labels       text NOT NULL,
   resources    text NOT NULL,
   tasks        text,  -- JSON: the tasks of its code, and the queue that each is meant for
+  tenants      int[],  -- that it serves, if several; empty: all
   PRIMARY KEY (tenant, id)
 ) WITH (fillfactor = 50);
 

@@ -35,7 +35,7 @@ from daybell.store.sqlite import gates
 from daybell.store.sqlite.enqueue import cancel_execution
 from daybell.store.sqlite.flow import shares
 from daybell.store.sqlite.gates import LINKS, ExecutionLinks
-from daybell.store.sqlite.transaction import Row, Transaction
+from daybell.store.sqlite.transaction import SERVES, Row, Transaction
 from daybell.store.wakeups import Signal
 
 BATCH_MAX: Final = 500  # executions that are admitted or parked in one claim
@@ -217,9 +217,9 @@ def _woken(tx: Transaction, owner: int) -> set[int]:
     return set(woken)
 
 
-_WORKERS: Final = """
+_WORKERS: Final = f"""
 SELECT DISTINCT json_extract(about, '$.queues'), json_extract(about, '$.kinds')
-  FROM worker WHERE tenant = ? AND state = 1 AND lease_until > ?
+  FROM worker w WHERE {SERVES} AND state = 1 AND lease_until > ?2
 """
 _ENTRIES: Final = """
 SELECT n, queue, kind FROM lane

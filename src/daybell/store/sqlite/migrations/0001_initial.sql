@@ -33,6 +33,7 @@ CREATE TABLE tenant (
     queued_max     INTEGER,
     per_minute_max INTEGER,
     running_max    INTEGER,
+    weight         REAL NOT NULL DEFAULT 1,  -- its part of the workers that serve several tenants
     keep           TEXT  -- how long its executions are kept, as JSON of `core.options.Keep`; NULL: as the cluster says
 ) STRICT;
 INSERT INTO tenant (n, name, created_at) SELECT 1, 'default', max(applied_at) FROM migration;
@@ -268,7 +269,7 @@ CREATE TABLE trace (
 CREATE INDEX trace_created ON trace (created_at);
 
 CREATE TABLE worker (
-    tenant      INTEGER NOT NULL,
+    tenant      INTEGER NOT NULL,  -- 0: it serves several
     id          BLOB NOT NULL,
     state       INTEGER NOT NULL,
     started_at  REAL NOT NULL,
@@ -279,6 +280,7 @@ CREATE TABLE worker (
     is_excused  INTEGER NOT NULL DEFAULT 0,
     sole        BLOB,           -- the only suspect among its executions (`engine.suspects`)
     about       TEXT NOT NULL,  -- JSON: how it introduced itself
+    tenants     TEXT,           -- that it serves, if several: a JSON list of numbers; empty: all
     PRIMARY KEY (tenant, id)
 ) STRICT, WITHOUT ROWID;
 
