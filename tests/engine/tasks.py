@@ -206,21 +206,20 @@ async def a_bench(
         route=routed_nowhere,
         lose=lambda: heard.lost(),
     )
+    routing = TaskRouting(store, tenant=TENANT, clock=clock)
     dispatcher = Dispatcher(
         store,
         executor,
         tenant=TENANT,
         worker=worker,
         queues=Queues.parse(queues),
-        placement=Placement(
-            store, tenant=TENANT, site=site or Site(), kinds=("task",), clock=clock
-        ),
+        placement=Placement(store, site=site or Site(), kinds=("task",), clock=clock),
         concurrency=concurrency,
         leases=leases,
         clock=clock,
         mint=mint,
         events=Events(),
-        elsewhere=TaskRouting(store, tenant=TENANT, clock=clock),
+        elsewhere=lambda _: routing,
         ahead=ahead,
         wake=lambda: heard.woken(),
         room=lambda: AHEAD_MAX + CLAIM_MAX,

@@ -64,7 +64,7 @@ async def test_while_the_store_is_away_who_records_waits_and_nothing_is_lost():
     assert answer is not None and answer[0].result == "1"
     assert store.count("record") == 4
     store.fail("steps", Unavailable("away"))
-    assert [step.n for step in await recorder.recall(held.id)] == [1]
+    assert [step.n for step in await recorder.recall(held)] == [1]
 
 
 @in_virtual_time

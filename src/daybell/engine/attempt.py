@@ -130,9 +130,11 @@ class Recorder:
         self._writer: asyncio.Task[None] | None = None
         self._is_closed = False
 
-    async def recall(self, id: UUID) -> list[Step]:
+    async def recall(self, claimed: Claimed) -> list[Step]:
         """Return the recorded steps of an execution."""
-        return await self._patiently("read", lambda: self._store.runs.steps(self._tenant, id))
+        return await self._patiently(
+            "read", lambda: self._store.runs.steps(claimed.tenant, claimed.id)
+        )
 
     async def record(self, steps: Sequence[NewStep]) -> Answer:
         """Record steps of one execution, possibly grouped with others. None: another worker has the
@@ -571,7 +573,7 @@ class AttemptLedger:
         return self._run.is_over
 
     async def recall(self) -> list[Step]:
-        return self._unmask_events(await self._recorder.recall(self._run.claimed.id))
+        return self._unmask_events(await self._recorder.recall(self._run.claimed))
 
     async def record(self, steps: Sequence[NewStep]) -> list[Step]:
         found = await self._recorder.record(steps)
@@ -591,19 +593,19 @@ class AttemptLedger:
 class TraceReader:
     """Reads the contexts of traces; attempts that start together share a statement."""
 
-    def __init__(self, store: Store, tenant: str) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._tenant = tenant
-        self._wanted: set[UUID] = set()
+        self._wanted: dict[str, set[UUID]] = {}  # by tenant
         self._reading: asyncio.Future[dict[UUID, str]] | None = None
 
     async def read(self, claimed: Claimed) -> str | None:
         """Return the context of an execution: its own, or that of the run that it is a node of, or
         of the task that enqueued it.
         """
-        self._wanted.add(claimed.id)
+        wanted = self._wanted.setdefault(claimed.tenant, set())
+        wanted.add(claimed.id)
         if claimed.parent is not None:
-            self._wanted.add(claimed.parent)
+            wanted.add(claimed.parent)
         if self._reading is None:
             self._reading = asyncio.ensure_future(self._read())
         found = await asyncio.shield(self._reading)
@@ -611,11 +613,13 @@ class TraceReader:
         return found.get(claimed.id) or of_parent
 
     async def _read(self) -> dict[UUID, str]:
-        ids, self._wanted, self._reading = list(self._wanted), set(), None
+        wanted, self._wanted, self._reading = self._wanted, dict[str, set[UUID]](), None
         found: dict[UUID, str] = {}
-        for start in range(0, len(ids), PAGE_ITEMS_MAX):
-            some = ids[start : start + PAGE_ITEMS_MAX]
-            found |= await self._store.queue.read_traces(self._tenant, some)
+        for tenant, all_of_tenant in wanted.items():
+            ids = list(all_of_tenant)
+            for start in range(0, len(ids), PAGE_ITEMS_MAX):
+                some = ids[start : start + PAGE_ITEMS_MAX]
+                found |= await self._store.queue.read_traces(tenant, some)
         return found
 
 

@@ -30,6 +30,7 @@ from daybell.engine.events import Events, Started
 from daybell.engine.execute import Executor, Suspects, is_suspect
 from daybell.engine.lease import Leases
 from daybell.engine.loop import AGAIN, Clock
+from daybell.engine.tenants import TenantTurns
 from daybell.errors import Unavailable, UsageError, shown
 from daybell.store.protocol import Store
 
@@ -144,7 +145,7 @@ class Queues:
             if not 1 <= weight <= 1000:
                 raise UsageError(f"queue {shown(name)}: weight {weight} must be from 1 to 1000")
         self._weights = dict(weights) or {DEFAULT_QUEUE: 1}
-        self._credit = dict.fromkeys(self._weights, 0)
+        self._credits: dict[str, dict[str, int]] = {}  # by tenant
 
     @classmethod
     def parse(cls, text: str) -> Queues:
@@ -164,14 +165,15 @@ class Queues:
     def names(self) -> tuple[str, ...]:
         return tuple(self._weights)
 
-    def order(self) -> list[str]:
-        """Return the queues in the order of the next claim."""
+    def order(self, tenant: str = "") -> list[str]:
+        """Return the queues in the order of the next claim of a tenant."""
         if len(self._weights) == 1:
             return list(self._weights)
+        credit = self._credits.setdefault(tenant, dict.fromkeys(self._weights, 0))
         for name, weight in self._weights.items():
-            self._credit[name] += weight
-        order = sorted(self._weights, key=lambda name: -self._credit[name])
-        self._credit[order[0]] -= sum(self._weights.values())
+            credit[name] += weight
+        order = sorted(self._weights, key=lambda name: -credit[name])
+        credit[order[0]] -= sum(self._weights.values())
         return order
 
 
@@ -185,45 +187,49 @@ class Placement:
         self,
         store: Store,
         *,
-        tenant: str,
         site: Site,
         kinds: Sequence[str],
         clock: Clock,
     ) -> None:
         self._store = store
-        self._tenant = tenant
         self._site = site
         self._kinds = tuple(kinds)
         self._clock = clock
-        self._lanes: list[DemandingLane] = []
+        # By tenant: its lanes, and when they were read.
+        self._lanes: dict[str, list[DemandingLane]] = {}
+        self._looked_at: dict[str, Seconds] = {}
         # A worker without labels and resources can only take what others have left.
         self._has_any = bool(site.labels or site.resources)
-        self._looked_at = -inf if self._has_any else clock.monotonic()
         self._devices: dict[UUID, dict[str, list[int]]] = {}
 
-    async def look(self, queues: Sequence[str]) -> None:
+    async def look(self, tenant: str, queues: Sequence[str]) -> None:
         """Learn the lanes with demands, and how long their work is due, from time to time."""
         now = self._clock.monotonic()
-        is_used = self._has_any or self._lanes
-        if now - self._looked_at < (DEMANDS_FRESH_SECONDS if is_used else DEMANDS_POLL_SECONDS):
+        looked_at = self._looked_at.setdefault(tenant, -inf if self._has_any else now)
+        is_used = self._has_any or tenant in self._lanes
+        if now - looked_at < (DEMANDS_FRESH_SECONDS if is_used else DEMANDS_POLL_SECONDS):
             return
-        self._looked_at = now
-        self._lanes = await self._store.catalog.list_demands(self._tenant, queues)
+        self._looked_at[tenant] = now
+        lanes = await self._store.catalog.list_demands(tenant, queues)
+        self._lanes.pop(tenant, None)
+        if lanes:
+            self._lanes[tenant] = lanes
 
-    def plan(self, queues: Sequence[str], held: Iterable[Claimed]) -> list[ClaimPlan]:
-        """Return the next claims, while the worker holds these executions."""
-        if not self._lanes:
+    def plan(self, tenant: str, queues: Sequence[str], held: Iterable[Claimed]) -> list[ClaimPlan]:
+        """Return the next claims of a tenant, while the worker holds these executions."""
+        lanes = self._lanes.get(tenant)
+        if not lanes:
             return [ClaimPlan(queues, self._kinds)]
         used = sum_used(one.demands for one in held if one.demands)
-        return plan_claims(self._site, self._kinds, queues, self._lanes, used=used)
+        return plan_claims(self._site, self._kinds, queues, lanes, used=used)
 
     def update(
-        self, plan: ClaimPlan, queues: Sequence[str], held: Iterable[Claimed]
+        self, plan: ClaimPlan, tenant: str, queues: Sequence[str], held: Iterable[Claimed]
     ) -> ClaimPlan | None:
         """Return a plan as it is after the claims before it; None: nothing fits any more."""
         if plan.most == inf:
             return plan
-        plans = self.plan(queues, held)[1:]
+        plans = self.plan(tenant, queues, held)[1:]
         same = (one for one in plans if (one.queues, one.needs) == (plan.queues, plan.needs))
         return next(same, None)
 
@@ -249,6 +255,16 @@ class SentClaim(NamedTuple):
     lease: UUID
     limit: int
     plan: ClaimPlan
+    tenant: str
+
+
+class ClaimAnswer(NamedTuple):
+    """The answers to the claims of one tenant."""
+
+    wait: Seconds | None  # until the next; None: until there is room
+    taken: int
+    has_limited: bool
+    is_full: bool  # the tenant's quota is
 
 
 DEMANDS_FRESH_SECONDS: Final = 1.0
@@ -282,7 +298,8 @@ class Dispatcher:
         clock: Clock,
         mint: Callable[[], UUID],
         events: Events,
-        elsewhere: TaskRouting,
+        elsewhere: Callable[[str], TaskRouting],  # by tenant
+        tenants: TenantTurns | None = None,  # that the worker serves, if several
         ahead: Seconds = 0.0,
         poll: Seconds = POLL_SECONDS,
         wake: Callable[[], None],  # the loop around `tick`
@@ -304,6 +321,7 @@ class Dispatcher:
         self._mint = mint
         self._events = events
         self._elsewhere = elsewhere
+        self._tenants = tenants
         self._buffer: deque[Claimed] = deque()
         self._suspects = Suspects(executor, clock)
         self._asked: SentClaim | None = None  # a claim without an answer
@@ -325,42 +343,89 @@ class Dispatcher:
 
     async def tick(self) -> Seconds | None:
         self._return_stranded()
+        if self._tenants is None:
+            answer = await self._claim_from(self._tenant)
+        elif self._asked is None:
+            return await self._take_turns(self._tenants)
+        else:
+            answer = await self._claim_from(self._asked.tenant)
+        return None if answer.wait is None else min(self._poll, answer.wait)
+
+    async def _take_turns(self, tenants: TenantTurns) -> Seconds | None:
+        """Let the tenants claim that have work, each as often as its weight says."""
+        await tenants.look()
+        size = self._claim_size() if self.is_open else 0
+        if size <= 0:
+            return None
+        round_ = tenants.start(size)
+        try:
+            for turn in round_.turns:
+                most = turn.count
+                if turn.has_limited:  # nothing ahead: others wait for the limits
+                    most = min(most, self._concurrency - len(self._executor) - len(self._buffer))
+                if most <= 0:
+                    continue
+                answer = await self._claim_from(turn.tenant, most)
+                if answer.wait is None:
+                    return None
+                turn.note(
+                    answer.taken,
+                    answer.wait,
+                    now=self._clock.monotonic(),
+                    has_limited=answer.has_limited,
+                    is_full=answer.is_full,
+                )
+        finally:
+            tenants.finish(round_)
+        is_any = any(turn.is_asked for turn in round_.turns)
+        return min(self._poll, tenants.wait) if is_any or not round_.turns else None
+
+    async def _claim_from(self, tenant: str, most: int | None = None) -> ClaimAnswer:
+        """Make the claims of a tenant, of at most so many executions."""
         is_repeated = self._asked is not None
-        if not is_repeated and (pause := self._elsewhere.pause) > 0:
-            return pause
+        if not is_repeated and (pause := self._elsewhere(tenant).pause) > 0:
+            return ClaimAnswer(pause, 0, has_limited=False, is_full=False)
         queues = self._queues.names
         if is_repeated:
             assert self._asked is not None
             plans = [self._asked.plan]
         else:
-            await self._placement.look(queues)
-            plans = self._placement.plan(queues, self._held())
-        wait: Seconds | None = None
+            await self._placement.look(tenant, queues)
+            plans = self._placement.plan(tenant, queues, self._held())
+        found = ClaimAnswer(None, 0, has_limited=False, is_full=False)
         is_dry = True
         for planned in plans:
-            plan = planned if is_repeated else self._placement.update(planned, queues, self._held())
-            if plan is None:
-                continue
-            asking = self._ask(plan)
+            plan = planned
+            if not is_repeated:
+                fitting = self._placement.update(planned, tenant, queues, self._held())
+                if fitting is None:
+                    continue
+                plan = fitting
+            asking = self._ask(tenant, plan, None if most is None else most - found.taken)
             if asking is None:
                 if self._is_held_up:
                     self._is_dry = False  # the wake-up remains valid until there is room
-                return wait
-            seconds = await self._claim(asking, is_repeated=is_repeated)
-            wait = seconds if wait is None else min(wait, seconds)
+                return found
+            one = await self._claim(asking, is_repeated=is_repeated)
+            found = ClaimAnswer(
+                one.wait if found.wait is None else min(found.wait, one.wait or 0.0),
+                found.taken + one.taken,
+                has_limited=found.has_limited or one.has_limited,
+                is_full=found.is_full or one.is_full,
+            )
             is_dry = is_dry and self._is_dry
         self._is_dry = is_dry
-        return wait
+        return found
 
-    async def _claim(self, asked: SentClaim, *, is_repeated: bool) -> Seconds:
+    async def _claim(self, asked: SentClaim, *, is_repeated: bool) -> ClaimAnswer:
         """Claim, start what there is, and return the time until the next claim."""
-        lease, limit, plan = asked
+        lease, limit, plan, tenant = asked
         sent = self._clock.monotonic()
         claim = await self._store.queue.claim(
-            self._tenant,
+            tenant,
             worker=self._worker,
             lease=lease,
-            queues=self._queues.order() if plan.most == inf else plan.queues,
+            queues=self._queues.order(tenant) if plan.most == inf else plan.queues,
             limit=limit,
             kinds=plan.needs,
         )
@@ -371,24 +436,28 @@ class Dispatcher:
         if claim.executions:
             self._filled_at = self._clock.monotonic()
             self._buffer.extend(claim.executions)
-        self._has_limited = any(one.is_limited for one in claim.executions)
+        has_limited = any(one.is_limited for one in claim.executions)
+        self._has_limited = has_limited and self._tenants is None
         self._start()
-        if self._has_limited and self._buffer:
+        if has_limited and self._buffer:
             self._return_limited()
         # The answer to a repeated claim is old and does not tell what is due now.
         is_short = not is_repeated and len(claim.executions) < limit
+        is_full = is_short and claim.is_limited
         self._is_dry = is_short and not claim.is_limited
         if claim.executions or not claim.is_limited:
             self._limited_seconds = LIMITED_SECONDS
-        if not is_short:
-            return AGAIN
-        if claim.is_limited:
-            return self._wait_for_quota()
-        if claim.next_due is None:
-            return self._poll
-        patience = max(self._suspects.patience, self._elsewhere.patience(claim.next_due))
-        seconds = max(0.0, claim.next_due - claim.now) + patience
-        return min(self._poll, seconds)
+        wait = AGAIN
+        if is_full:
+            wait = self._wait_for_quota()
+        elif is_short and claim.next_due is None:
+            wait = inf
+        elif is_short:
+            assert claim.next_due is not None
+            routing = self._elsewhere(tenant)
+            patience = max(self._suspects.patience, routing.patience(claim.next_due))
+            wait = max(0.0, claim.next_due - claim.now) + patience
+        return ClaimAnswer(wait, len(claim.executions), has_limited=has_limited, is_full=is_full)
 
     def _held(self) -> Iterator[Claimed]:
         """Yield the executions that this worker holds."""
@@ -401,7 +470,7 @@ class Dispatcher:
         self._limited_seconds = min(2 * seconds, LIMITED_SECONDS_MAX)
         return seconds
 
-    def _ask(self, plan: ClaimPlan) -> SentClaim | None:
+    def _ask(self, tenant: str, plan: ClaimPlan, most: int | None) -> SentClaim | None:
         """Return the claim to make: the one without an answer, or a new one if there is room.
 
         A claim without an answer does not wait for a free slot: no other worker sees its
@@ -409,10 +478,11 @@ class Dispatcher:
         """
         if not self.is_open:
             return None
-        if self._asked is None and (limit := self._claim_size()) > 0:
+        limit = self._claim_size() if most is None else most
+        if self._asked is None and limit > 0:
             lease = self._mint()
             if self._leases.ask(lease):
-                self._asked = SentClaim(lease, int(min(limit, plan.most)), plan)
+                self._asked = SentClaim(lease, int(min(limit, plan.most)), plan, tenant)
         return self._asked
 
     def fill(self) -> None:
@@ -434,7 +504,10 @@ class Dispatcher:
         """
         self._is_filling = False
         self._start()
-        if (self._placement.has_demands or not self._is_dry) and self._claim_size() > 0:
+        is_dry = self._is_dry
+        if self._tenants is not None:
+            is_dry = self._tenants.is_dry
+        if (self._placement.has_demands or not is_dry) and self._claim_size() > 0:
             self._wake()  # an end may have freed resources
 
     def _start(self) -> None:

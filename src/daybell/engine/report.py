@@ -335,7 +335,7 @@ class Reporter:
         """
         tenant, worker = self._tenant, self._worker
         try:
-            detail = await self._store.catalog.get_execution(tenant, run.claimed.id)
+            detail = await self._store.catalog.get_execution(run.claimed.tenant, run.claimed.id)
         except ExecutionNotFound:
             return None
         async with self._recording:  # keeps the record in the order of the answers

@@ -17,7 +17,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, cast
 from uuid import UUID
 
 import msgspec
@@ -27,7 +27,7 @@ from daybell.core.flow import LimitChange
 from daybell.core.job import DEFAULT_TENANT
 from daybell.core.placement import Site
 from daybell.core.units import Seconds
-from daybell.core.worker import LEASE_SECONDS, NewWorker
+from daybell.core.worker import LEASE_SECONDS, SHARED, NewWorker
 from daybell.engine.attempt import (
     GRACE_SECONDS,
     AttemptHost,
@@ -43,6 +43,7 @@ from daybell.engine.execute import Executor
 from daybell.engine.lease import Heartbeat, Leases, Pacemaker
 from daybell.engine.loop import Clock, Loop
 from daybell.engine.report import SHOWN_AFTER_SECONDS, Completer, Reporter
+from daybell.engine.tenants import SharedStore, TenantTurns
 from daybell.errors import LeaseLost, Unavailable
 from daybell.store.protocol import Store
 
@@ -68,6 +69,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     tasks: dict[str, str] | None = None
     labels: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     resources: dict[str, float] = msgspec.field(default_factory=dict[str, float])
+    # The tenants of a worker under SHARED; none: all.
+    tenants: tuple[str, ...] = ()
 
 
 # Detection of tasks that block the event loop, for instance with a long computation or a blocking
@@ -219,14 +222,20 @@ class Incarnation:
         self._events = events
         tenant = options.tenant
         self.leases = Leases(on_named=self._claim_again)
+        self._tenants: TenantTurns | None = None
+        if tenant == SHARED:
+            self._store = store = cast(
+                "Store", SharedStore(store, known=self.leases.known, on_ends=self._note_ends)
+            )
+            self._tenants = TenantTurns(store, options.tenants, queues=queues.names, clock=clock)
+        self._routings: dict[str, TaskRouting] = {}
         self.recorder = Recorder(
             store, tenant=tenant, worker=worker, clock=clock, stop_stale=self._stop_stale
         )
         self.reporter = Reporter(store, clock=clock, tenant=tenant, worker=worker)
         self.completer = self._make_completer()
-        routing = TaskRouting(store, tenant=tenant, clock=clock)
-        self.executor = self._make_executor(handlers, routing)
-        self.dispatcher = self._make_dispatcher(routing)
+        self.executor = self._make_executor(handlers)
+        self.dispatcher = self._make_dispatcher()
         self.heartbeat = self._make_heartbeat(on_drain)
         self._claims = Loop("claim", self._claim, interval=options.poll, clock=clock)
         self._finishes = Loop("finish", self.completer.tick, interval=60.0, clock=clock)
@@ -250,21 +259,28 @@ class Incarnation:
             on_written=lambda: self.dispatcher.make_room(),
         )
 
-    def _make_executor(self, handlers: Handlers, routing: TaskRouting) -> Executor:
-        store, tenant, worker = self._store, self._options.tenant, self.id
+    def _routing_of(self, tenant: str) -> TaskRouting:
+        routing = self._routings.get(tenant)
+        if routing is None:
+            routing = TaskRouting(self._store, tenant=tenant, clock=self._clock)
+            self._routings[tenant] = routing
+        return routing
+
+    def _make_executor(self, handlers: Handlers) -> Executor:
+        store, worker = self._store, self.id
         host = AttemptHost(
             self._clock,
             mask=handlers.mask,
             settings=lambda: handlers.settings,
             begin=partial(store.queue.begin, worker),
             pause=lambda claimed, pause: store.catalog.change_limit(
-                tenant, pause.name, LimitChange(pause=pause.seconds, of=claimed.id)
+                claimed.tenant, pause.name, LimitChange(pause=pause.seconds, of=claimed.id)
             ),
             recorder=self.recorder,
             expand=lambda claimed, plan: store.runs.expand(
-                tenant, worker=worker, claimed=claimed, plan=plan
+                claimed.tenant, worker=worker, claimed=claimed, plan=plan
             ),
-            read_trace=TraceReader(store, tenant).read,
+            read_trace=TraceReader(store).read,
         )
         return Executor(
             handlers,
@@ -275,11 +291,11 @@ class Incarnation:
             freed=self._fill,
             write=self.reporter.write,
             announce=self.reporter.announce,
-            route=routing.delay,
+            route=lambda claimed, lacking: self._routing_of(claimed.tenant).delay(claimed, lacking),
             lose=self._lose_late,
         )
 
-    def _make_dispatcher(self, routing: TaskRouting) -> Dispatcher:
+    def _make_dispatcher(self) -> Dispatcher:
         options, completer = self._options, self.completer
         return Dispatcher(
             self._store,
@@ -289,7 +305,6 @@ class Incarnation:
             queues=self._queues,
             placement=Placement(
                 self._store,
-                tenant=options.tenant,
                 site=Site(labels=options.labels, resources=options.resources),
                 kinds=options.kinds,
                 clock=self._clock,
@@ -301,8 +316,9 @@ class Incarnation:
             clock=self._clock,
             mint=self._mint,
             events=self._events,
-            elsewhere=routing,
-            wake=self.claim_soon,
+            elsewhere=self._routing_of,
+            tenants=self._tenants,
+            wake=lambda: self._claims.wake(),
             room=lambda: completer.room,
             give_back=completer.give_back,
             lose=self._lose_late,
@@ -347,6 +363,7 @@ class Incarnation:
                 resources=options.resources,
                 capacity=options.concurrency,
                 tasks=options.tasks,
+                tenants=options.tenants,
             ),
             lease=options.lease,
             replaces=self._replaces,
@@ -494,8 +511,15 @@ class Incarnation:
     # --- calls between the parts --------------------------------------------------------------
 
     def claim_soon(self) -> None:
-        """Trigger a claim."""
+        """Trigger a claim: there may be new work."""
+        if self._tenants is not None:
+            self._tenants.wake()
         self._claims.wake()
+
+    def _note_ends(self, tenant: str) -> None:
+        """Claim again for a tenant that was at its quota."""
+        if self._tenants is not None and self._tenants.note_ends(tenant):
+            self._claims.wake()
 
     def renew_soon(self) -> None:
         """Trigger a renewal."""

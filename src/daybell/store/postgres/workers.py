@@ -451,8 +451,8 @@ def _worker(row: Row, tenant: str) -> Worker:
     )
 
 
-# Tenants with work, for a worker that serves several. That a tenant takes turns, or has limits, is a
-# reason to claim: then a claim moves work on. Lanes of shares are as many as keys, and left out.
+# Tenants with work, for a worker that serves several. Shares and limits are a reason to claim, as a
+# claim moves work on. Lanes of shares are as many as keys, and left out.
 TENANT_WORK: Final = """
     SELECT t.name, t.weight, daybell.now() AS now,
            CASE WHEN EXISTS (SELECT FROM daybell.bucket b WHERE b.tenant = t.key)

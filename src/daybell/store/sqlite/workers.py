@@ -358,8 +358,8 @@ def read_worker(
     )
 
 
-# Tenants with work, for a worker that serves several. That a tenant takes turns, or has limits, is a
-# reason to claim: then a claim moves work on. Lanes of shares are as many as keys, and left out.
+# Tenants with work, for a worker that serves several. Shares and limits are a reason to claim, as a
+# claim moves work on. Lanes of shares are as many as keys, and left out.
 _SERVED: Final = """
 SELECT t.name, t.weight,
        EXISTS (SELECT 1 FROM bucket b WHERE b.tenant = t.n)

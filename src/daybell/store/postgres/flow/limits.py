@@ -247,7 +247,8 @@ OPEN_LANES: Final = f"""
                           WHERE q.tenant = $1 AND q.queue = l.queue)
          AND EXISTS (SELECT FROM daybell.worker w
                       WHERE (w.tenant = $1 OR w.tenant = {SHARED_KEY}
-                             AND (w.tenants = '{{}}' OR $1 = ANY(w.tenants))) AND w.state = {LIVE} AND w.lease_until > daybell.now()
+                             AND (w.tenants = '{{}}' OR $1 = ANY(w.tenants)))
+                        AND w.state = {LIVE} AND w.lease_until > daybell.now()
                         AND l.queue = ANY(w.queues)
                         AND split_part(substr(l.needs, 9), '?', 1) = ANY(w.kinds))"""
 # Executions that were admitted and not claimed, whose slots another lane could use, ask again.
