@@ -38,6 +38,7 @@ from daybell.client.sealing import check_value
 from daybell.core.access import PATTERNS_MAX, Action, Role
 from daybell.core.alerts.rules import FACTOR_MAX, AlertCondition, AlertRule
 from daybell.core.event import check_words
+from daybell.core.flow.shares import WEIGHT_MAX, WEIGHT_MIN
 from daybell.core.limits import (
     BACKFILL_CONCURRENCY_MAX,
     DESCRIPTION_CHARS_MAX,
@@ -570,7 +571,7 @@ Quota: TypeAlias = Annotated[int, Meta(ge=0, le=QUOTA_MAX, description="null: no
 
 class TenantChange(RequestBody):
     """The quotas to change. Those that are left out stay; null is no limit. `keep` is the policy of
-    retention, as a job has it.
+    retention, as a job has it. `weight` is its part of the workers that serve several tenants.
     """
 
     jobs: Quota | msgspec.UnsetType | None = UNSET
@@ -578,6 +579,7 @@ class TenantChange(RequestBody):
     per_minute: Quota | msgspec.UnsetType | None = UNSET
     running: Quota | msgspec.UnsetType | None = UNSET
     keep: dict[str, str | float] | str | float | msgspec.UnsetType | None = UNSET
+    weight: Annotated[float, Meta(ge=WEIGHT_MIN, le=WEIGHT_MAX)] | msgspec.UnsetType = UNSET
 
 
 class NewTenant(RequestBody):

@@ -277,13 +277,21 @@ async def add_tenant(client: ClientContext, name: str, **quotas: int | None) -> 
 
 
 async def update_tenant(
-    client: ClientContext, name: str, *, keep: Any = UNSET, **quotas: int | None
+    client: ClientContext,
+    name: str,
+    *,
+    keep: Any = UNSET,
+    weight: float | None = None,
+    **quotas: int | None,
 ) -> Tenant:
     """Change a tenant's quotas; those that are not named stay, None is no limit. `keep` replaces
-    its policy of retention; None is none.
+    its policy of retention; None is none. `weight` is its part of the workers that serve several
+    tenants.
     """
     policy = None if keep is UNSET else Keep.parse(keep)
-    return await client.store.admin.set_quotas(name, keep=policy, **read_quotas(quotas))
+    return await client.store.admin.set_quotas(
+        name, keep=policy, weight=weight, **read_quotas(quotas)
+    )
 
 
 def read_quotas(quotas: dict[str, int | None]) -> dict[str, int | None]:

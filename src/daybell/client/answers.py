@@ -547,7 +547,7 @@ def published(of: Published, event_id: str) -> wire.Published:
 
 def worker(of: Worker) -> wire.Worker:
     """A worker."""
-    return fill(wire.Worker, of, worker_id=of.id)
+    return fill(wire.Worker, of, worker_id=of.id, shared=of.is_shared)
 
 
 def queue(of: Queue) -> wire.Queue:

@@ -1079,6 +1079,13 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     started_at: Time
     renewed_at: Time
     lease_until: Time
+    shared: Annotated[
+        bool,
+        Meta(
+            description="It serves other tenants, too: `running` counts the executions of this one,"
+            " and `capacity` is for all."
+        ),
+    ] = False
 
 
 class Drained(msgspec.Struct, frozen=True, kw_only=True):
@@ -1314,6 +1321,9 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     keep: Annotated[
         Keep, Meta(description="Seconds for which ended executions of its jobs are kept.")
     ] = Keep()
+    weight: Annotated[
+        float, Meta(description="Its part of the workers that serve several tenants.")
+    ] = 1.0
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True):

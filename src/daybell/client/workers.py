@@ -23,7 +23,7 @@ from daybell.core.options import DEFAULT_QUEUE
 from daybell.core.placement import NO_DEMANDS, Demands, Site, format_amounts, split_needs
 from daybell.core.units import Instant
 from daybell.core.views import Activity, ExecutionFilter, Queue
-from daybell.core.worker import STORE_ROLES, Leadership, Worker, WorkerState
+from daybell.core.worker import SHARED, STORE_ROLES, Leadership, Worker, WorkerState
 from daybell.errors import NotFound
 
 # Queues.
@@ -69,7 +69,10 @@ async def workers(client: ClientContext, *, include_dead: bool = False) -> list[
 
 async def drain_worker(client: ClientContext, id: Id) -> None:
     """Ask a worker to finish its executions, and claim no more."""
-    if not await client.store.queue.drain(client.tenant, read_id(id)):
+    known = read_id(id)
+    there = await client.store.catalog.list_workers(client.tenant)
+    is_shared = any(one.id == known and one.is_shared for one in there)
+    if not await client.store.queue.drain(SHARED if is_shared else client.tenant, known):
         raise NotFound(f"no live worker {id}")
 
 

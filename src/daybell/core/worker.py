@@ -78,6 +78,12 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     running: int  # number of its executions, of this tenant
     tasks: dict[str, str] | None = None  # None: not published
     is_shared: bool = False  # it serves other tenants, too
+    busy: int = 0  # number of its executions, of all tenants, if it serves several
+
+    @property
+    def used(self) -> int:
+        """The number of its slots in use, by any tenant."""
+        return max(self.running, self.busy)
 
 
 TASK: Final = "task:"  # prefix of a missing capability that is a task

@@ -53,8 +53,15 @@ class TenantTurns:
     """The tenants that a worker serves, and their turns."""
 
     def __init__(
-        self, store: Store, names: Sequence[str], *, queues: Sequence[str], clock: Clock
+        self,
+        store: Store,
+        names: Sequence[str],
+        *,
+        queues: Sequence[str],
+        clock: Clock,
+        on_tenant: Callable[[str], None] | None = None,  # called with each new tenant
     ) -> None:
+        self._on_tenant = on_tenant
         self._store = store
         self._names = names
         self._queues = queues
@@ -98,6 +105,8 @@ class TenantTurns:
 
     def _new(self, name: str) -> ServedTenant:
         self._numbers += 1
+        if self._on_tenant is not None:
+            self._on_tenant(name)
         return ServedTenant(name, self._numbers)
 
     def start(self, count: int) -> TenantRound:

@@ -203,6 +203,7 @@ class Incarnation:
         on_drain: Callable[[], None],
         on_lost: Callable[[Incarnation, asyncio.Task[None]], None],
         on_stuck: Callable[[], None] | None,  # ends the process
+        on_tenant: Callable[[str], None] | None,
     ) -> None:
         self.id = worker = mint()
         self.is_registered = self.is_lost = False
@@ -227,7 +228,13 @@ class Incarnation:
             self._store = store = cast(
                 "Store", SharedStore(store, known=self.leases.known, on_ends=self._note_ends)
             )
-            self._tenants = TenantTurns(store, options.tenants, queues=queues.names, clock=clock)
+            self._tenants = TenantTurns(
+                store,
+                options.tenants,
+                queues=queues.names,
+                clock=clock,
+                on_tenant=on_tenant,
+            )
         self._routings: dict[str, TaskRouting] = {}
         self.recorder = Recorder(
             store, tenant=tenant, worker=worker, clock=clock, stop_stale=self._stop_stale
@@ -572,7 +579,8 @@ class Worker:
     """Claims and runs executions until it is stopped, with one incarnation after the other.
 
     Without a pacemaker, the event loop renews the lease. `on_stuck` ends the process, if it may,
-    when attempts of a lost lease do not stop. `announce` is called with every id.
+    when attempts of a lost lease do not stop. `announce` is called with every id, `on_tenant` with
+    every tenant that a worker of several tenants finds.
     """
 
     def __init__(
@@ -587,8 +595,10 @@ class Worker:
         pacemaker: Pacemaker | None = None,
         on_stuck: Callable[[], None] | None = None,
         announce: Callable[[UUID], None] | None = None,
+        on_tenant: Callable[[str], None] | None = None,
     ) -> None:
         self._announce = announce
+        self._on_tenant = on_tenant
         self._pacemaker = pacemaker
         self._on_stuck = on_stuck
         self._store = store
@@ -624,6 +634,7 @@ class Worker:
             on_drain=self.is_draining.set,
             on_lost=self._replace_lost,
             on_stuck=self._on_stuck,
+            on_tenant=self._on_tenant,
         )
 
     @property

@@ -279,6 +279,7 @@ class App:
     ) -> None:
         self._url = None if url is None else read_text(url, "url")
         self.tenant = check_name(tenant, what="tenant")
+        self.is_shared = False  # its worker serves several tenants
         self._home, self._line = home_of_caller(1)
         self._included = read_modules(include)
         self.tasks: dict[str, Task[..., Any, Any]] = {}
@@ -545,12 +546,16 @@ class App:
         self.handlers.forget()
         await client.__aenter__()
         try:
-            if self.remote is None:
+            if self.remote is None and not self.is_shared:  # its worker defines them in each tenant
                 await self._define(client, *self._jobs())
         except BaseException:
             await client.close()
             raise
         return client
+
+    async def define_for(self, tenant: str) -> None:
+        """Define the tasks in a tenant."""
+        await self._define(await self.client_for(tenant), *self._jobs())
 
     async def _define(self, client: Client, *jobs: AnyJob) -> None:
         for one in jobs:
@@ -632,13 +637,22 @@ class App:
     def _find_client(self, task: AnyJob, options: CallOptions) -> Client | None:
         """Return the client of this event loop if it has defined the job for the app's tenant."""
         client = self._clients.get(asyncio.get_running_loop())
-        is_known = client is not None and task.name in self._defined.get(client, ())
-        return client if is_known and options.get("tenant") is None else None
+        if client is None or client.tenant != (options.get("tenant") or self._acting_tenant):
+            return None
+        return client if task.name in self._defined.get(client, ()) else None
 
     async def client_for(self, tenant: str | None = None) -> Client:
         """Return the client of this event loop for a tenant; connect if necessary."""
         client = self._clients.get(asyncio.get_running_loop()) or await self.open()
-        return client if tenant in (None, self.tenant) else client.for_tenant(tenant)
+        tenant = tenant or self._acting_tenant
+        # A client of a child process may be that of the tenant before.
+        return client if tenant == client.tenant else client.for_tenant(tenant)
+
+    @property
+    def _acting_tenant(self) -> str:
+        """The app's tenant; in a worker of several tenants, that of the running execution."""
+        running = current.get() if self.is_shared else None
+        return self.tenant if running is None else running.claimed.tenant
 
     async def _client_that_knows(self, task: AnyJob, options: CallOptions) -> Client:
         client = await self.client_for(options.get("tenant"))
@@ -667,7 +681,8 @@ class App:
 
     def _parent_in(self, client: Client) -> UUID | None:
         running = current.get()
-        return None if running is None or client.tenant != self.tenant else running.claimed.id
+        is_own = running is not None and client.tenant == self._acting_tenant
+        return running.claimed.id if running is not None and is_own else None
 
     # Schedules and events.
 

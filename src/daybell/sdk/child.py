@@ -409,6 +409,8 @@ class Program:
             with self._interruption.around(running):
                 known = self._handlers.get((order.place, order.store_result))
                 handler = known or self._find(order)
+                for app in self._apps:
+                    app.tenant = order.claimed.tenant  # that of the worker, or one of its tenants
                 threads.update(threading.enumerate())  # threads of the module may stay
                 self._relay.running = running
                 with self._relay.preserve(), limit_memory(order.memory_limit):
@@ -432,7 +434,6 @@ class Program:
         if isinstance(function, Task):
             task = cast("Task[..., Any, Any]", function)
             function = task.function
-            task.app.tenant = order.claimed.tenant  # that of the worker
             self._apps.add(task.app)
         handler = PythonHandler(
             function,

@@ -223,9 +223,13 @@ async def get_tenant(name: TenantPath, caller: Caller) -> Response:
     errors=(404,),
 )
 async def update_tenant(body: TenantChange, name: TenantPath, caller: Caller) -> Response:
-    """Change a tenant's quotas and retention. Those that are not named stay; null is no limit."""
+    """Change a tenant's quotas, retention and weight. What is not named stays; null is no limit."""
     tenant = await caller.client.tenant_record(name)
-    before = {**msgspec.to_builtins(tenant.quotas), "keep": tenant.keep.write()}
+    before = {
+        **msgspec.to_builtins(tenant.quotas),
+        "keep": tenant.keep.write(),
+        "weight": tenant.weight,
+    }
     changes = msgspec.to_builtins(body)
     client = caller.audited("tenant.update", name, before=before, after=changes)
     return answer_json(await client.update_tenant(name, **changes))

@@ -32,7 +32,7 @@ from daybell.core.monitoring.stats import METRICS
 from daybell.core.units import to_datetime
 from daybell.core.views import Page
 from daybell.core.worker import WorkerState
-from daybell.errors import DaybellError, Unavailable
+from daybell.errors import AccessDenied, DaybellError, Unavailable
 
 router = Routes("/workers", tag="workers")
 
@@ -92,8 +92,16 @@ def _read_cursor(cursor: str) -> tuple[datetime, UUID]:
     errors=(404,),
 )
 async def drain_worker(id: WorkerPath, caller: Caller) -> Response:
-    """Ask a worker to finish what it has, and to claim nothing more."""
+    """Ask a worker to finish what it has, and to claim nothing more. One that serves several
+    tenants takes a superadmin.
+    """
     known = read_id(id)
+    if caller.role is not Role.SUPERADMIN and any(
+        one.worker_id == known and one.shared for one in await caller.client.workers()
+    ):
+        raise AccessDenied(
+            f"worker {known} serves other tenants, too: only a superadmin may drain it"
+        )
     client = caller.audited("worker.drain", known)
     await client.drain_worker(known)
     return answer_json(wire.Drained(worker_id=known, state="draining"), status=202)

@@ -50,31 +50,48 @@ async def list_tenants(settings: Settings, *, as_json: bool) -> int:
         output.echo_json(Page(items=tuple(tenants)))
         return DONE
     rows = [
-        (one.name, *_limits(one.quotas).values(), output.format_relative(one.created_at, now=now))
+        (
+            one.name,
+            *_limits(one.quotas).values(),
+            f"{one.weight:g}",
+            output.format_relative(one.created_at, now=now),
+        )
         for one in tenants
     ]
     name = Column("name", least=20, rank=0)
-    columns = (name, "jobs", "queued", "per minute", "running", "created")
+    columns = (name, "jobs", "queued", "per minute", "running", "weight", "created")
     output.echo_table(columns, rows, empty="no tenants")
     return DONE
 
 
 async def update_tenant(
-    settings: Settings, *, name: str, words: dict[str, str | None], keep: str | None
+    settings: Settings,
+    *,
+    name: str,
+    words: dict[str, str | None],
+    keep: str | None,
+    weight: float | None,
 ) -> int:
     changes: dict[str, Any] = {**_read_quotas(words)}
+    if weight is not None:
+        changes["weight"] = weight
     if keep is not None:
         changes["keep"] = None if keep == NO_LIMIT else Keep.parse(keep).write()
     if not changes:
         raise UsageError("nothing to change; name a quota, such as --queued 1000 or --jobs none")
     async with client_for(settings) as client:
         tenant = await client.tenant_record(name)
-        before = {**asdict(tenant.quotas), "keep": tenant.keep.write()}
+        before = {
+            **asdict(tenant.quotas),
+            "keep": tenant.keep.write(),
+            "weight": tenant.weight,
+        }
         after = {**before, **changes}
         recorded = audited(client, "tenant.update", name, before=before, after=after)
         tenant = await recorded.update_tenant(name, **changes)
     kept = ", ".join(f"{what} {time}" for what, time in tenant.keep.write().items())
     more = f"; keeps {kept}" if kept else ""
+    more += f"; weight {tenant.weight:g}" if tenant.weight != 1 else ""
     typer.echo(f"tenant {tenant.name}: {_describe_quotas(tenant.quotas)}{more}")
     return DONE
 

@@ -37,6 +37,17 @@ KeepTimes = Annotated[
 ]
 
 
+Weight = Annotated[
+    float | None,
+    typer.Option(
+        "--weight",
+        metavar="N",
+        help="Its part of the workers that serve several tenants; 1 is as much as others.",
+        show_default=False,
+    ),
+]
+
+
 @tenants_app.command("create")
 @gather("quotas", QUOTAS)
 @shared(tenant=None, as_json=None)
@@ -55,9 +66,11 @@ def list_tenants() -> Action:
 @tenants_app.command("update")
 @gather("quotas", QUOTAS)
 @shared(tenant=None, as_json=None)
-def update_tenant(name: TenantName, quotas: Any, keep: KeepTimes = None) -> Action:
-    """Change a tenant's quotas and retention; the others stay."""
-    return partial(actions.admin.update_tenant, name=name, words=quotas, keep=keep)
+def update_tenant(
+    name: TenantName, quotas: Any, keep: KeepTimes = None, weight: Weight = None
+) -> Action:
+    """Change a tenant's quotas, retention and weight; the others stay."""
+    return partial(actions.admin.update_tenant, name=name, words=quotas, keep=keep, weight=weight)
 
 
 # `daybell keys`: tokens that open the HTTP API.

@@ -249,6 +249,16 @@ WorkerTenant = Annotated[
     str | None,
     typer.Option("--tenant", metavar="NAME", help="Default: the app's.", show_default=False),
 ]
+WorkerTenants = Annotated[
+    str | None,
+    typer.Option(
+        "--tenants",
+        metavar="NAMES",
+        help="Serve several tenants, as in a,b; or '*' for all, also later ones. They take turns,"
+        " by the weights of daybell tenants update.",
+        show_default=False,
+    ),
+]
 DrainTimeout = Annotated[
     str,
     typer.Option(
@@ -286,6 +296,7 @@ def worker(
     children: Children = None,
     max_jobs_per_process: MaxJobs = None,
     tenant: WorkerTenant = None,
+    tenants: WorkerTenants = None,
     labels: Labels = "",
     resources: Resources = "",
     drain_timeout: DrainTimeout = "30s",
@@ -315,6 +326,7 @@ def worker(
         children=children,
         max_jobs_per_process=max_jobs_per_process,
         tenant=tenant,
+        tenants=tenants,
         labels=labels,
         resources=resources,
         drain_timeout=drain_timeout,

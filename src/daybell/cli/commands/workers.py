@@ -43,7 +43,7 @@ async def list_workers(
             one.worker_id,
             one.name,
             one.state,
-            f"{one.running} of {one.capacity}",
+            f"{one.running} of {one.capacity}{', shared' if one.shared else ''}",
             ", ".join(one.queues),
             ", ".join(one.kinds),
             f"{one.host} {one.pid}",

@@ -7,7 +7,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import Final, NoReturn
@@ -45,6 +45,7 @@ from daybell.core.job import DEFAULT_TENANT
 from daybell.core.limits import check_labels, check_name
 from daybell.core.placement import parse_amounts
 from daybell.core.units import Seconds, parse_duration
+from daybell.core.worker import SHARED
 from daybell.engine.claim import Queues
 from daybell.engine.events import Events, observe_run_ends
 from daybell.engine.files import FileWatcher, read_root
@@ -82,6 +83,7 @@ class WorkerRequest(msgspec.Struct, frozen=True, kw_only=True):
     children: int | None = None
     max_jobs_per_process: int | None = None
     tenant: str | None = None
+    tenants: str | None = None
     labels: str = ""
     resources: str = ""
     drain_timeout: str = "30s"
@@ -162,6 +164,11 @@ def connect_server(settings: Settings, request: WorkerRequest) -> RemoteStore:
             "--resources are for a worker beside the database: one over HTTP takes no executions"
             " that demand labels or resources"
         )
+    if request.tenants is not None:
+        raise UsageError(
+            "--tenants is for a worker beside the database: over HTTP, the key decides for which"
+            " tenant a worker works; start one for each tenant, each with its key"
+        )
     assert settings.api_url is not None
     # Of this process and those that it starts: tasks do not find a database by chance.
     os.environ["DAYBELL_API_URL"] = os.environ["DAYBELL_DATABASE_URL"] = settings.api_url
@@ -185,11 +192,14 @@ def worker_options(app: App, settings: Settings, request: WorkerRequest) -> Work
     """Return the worker's options, as far as they were given."""
     if request.tenant is not None:
         app.tenant = check_name(request.tenant, what="tenant")
+    tenants = None if request.tenants is None else read_tenants(request)
+    app.is_shared = tenants is not None
     queues = select_queues(app, request.queues)
     Queues.parse(queues)
     options = WorkerOptions(
         name=check_name(request.name or socket.gethostname(), what="worker"),
-        tenant=app.tenant,
+        tenant=app.tenant if tenants is None else SHARED,
+        tenants=tenants or (),
         queues=queues,
         kinds=app.handlers.kinds,
         concurrency=request.concurrency,
@@ -205,6 +215,31 @@ def worker_options(app: App, settings: Settings, request: WorkerRequest) -> Work
     if app.remote is not None:
         options = msgspec.structs.replace(options, poll=POLL_SECONDS)
     return fit_options(app, options)
+
+
+def read_tenants(request: WorkerRequest) -> tuple[str, ...]:
+    """Read `--tenants acme,bolt`; none are all: `--tenants '*'`."""
+    text = request.tenants or ""
+    if request.tenant is not None:
+        raise UsageError("--tenant and --tenants are given: which tenants does the worker serve?")
+    if request.prune:
+        raise UsageError("--prune removes jobs of one tenant: start it with --tenant")
+    names = [name for part in text.split(",") if (name := part.strip())]
+    if names == [SHARED]:
+        return ()
+    if not names or SHARED in names:
+        raise UsageError(f"--tenants {shown(text)}: write names, as in a,b; or '*' for all tenants")
+    for name in names:
+        check_name(name, what="tenant")
+        if names.count(name) > 1:
+            raise UsageError(f"tenant {shown(name)} is named twice in {shown(text)}")
+    return tuple(names)
+
+
+async def check_tenants(store: Store, options: WorkerOptions) -> None:
+    """Raise TenantNotFound for a tenant of the command line that does not exist."""
+    for name in options.tenants:
+        await store.admin.get_tenant(name)
 
 
 def read_labels(text: str) -> dict[str, str]:
@@ -249,6 +284,7 @@ async def _work(
         store = await wait_for_store(
             lambda: stack.enter_async_context(connect_app(app)), app.url, stop
         )
+        await check_tenants(store, options)
         with stop.heeding():
             served = await _meter(stack, store, meter, request.metrics_host, request.metrics_port)
             worker = Worker(
@@ -261,6 +297,7 @@ async def _work(
                 pacemaker=pacemaker,
                 on_stuck=restart_process,
                 announce=announce,
+                on_tenant=await _define_in_tenants(stack, app),
             )
             meter.watch_slots(lambda: len(worker.executor), options.concurrency)
             upkeep = await _make_upkeep(stack, app, store, served, settings, clock)
@@ -280,6 +317,37 @@ async def _work(
             return True
         _say_stopping(len(worker.executor), options.drain_timeout, stop)
         return False
+
+
+async def _define_in_tenants(stack: AsyncExitStack, app: App) -> Callable[[str], None] | None:
+    """Return a function that defines the app's jobs in a tenant soon, if the worker serves several.
+    A failure concerns that tenant only.
+    """
+    if not app.is_shared:
+        return None
+    wanted: asyncio.Queue[str] = asyncio.Queue()
+    known = set[str]()
+
+    def add(tenant: str) -> None:
+        if tenant not in known:
+            known.add(tenant)
+            wanted.put_nowait(tenant)
+
+    async def define() -> None:
+        while True:
+            tenant = await wanted.get()
+            try:
+                with app.declaring.quietly():
+                    await app.define_for(tenant)
+            except DaybellError as error:
+                logger.warning("the jobs of the code are not defined in %s: %s", tenant, error)
+                if isinstance(error, Unavailable):
+                    wanted.put_nowait(tenant)
+                    await asyncio.sleep(1.0)
+
+    task = asyncio.get_running_loop().create_task(define())
+    stack.callback(task.cancel)
+    return add
 
 
 async def _make_upkeep(
@@ -306,11 +374,18 @@ async def _say_started(worker: Worker, app: App, options: WorkerOptions) -> None
         worker.id,
         list_sample(app.tasks) or "jobs without code",
         options.queues,
-        "" if options.tenant == DEFAULT_TENANT else f" of tenant {options.tenant}",
+        _say_tenants(options),
         masked_url(app.url),
         options.concurrency,
         ", ".join(options.kinds),
     )
+
+
+def _say_tenants(options: WorkerOptions) -> str:
+    if options.tenant == SHARED:
+        names = ", ".join(options.tenants)
+        return f" of tenants {names}" if names else " of all tenants"
+    return "" if options.tenant == DEFAULT_TENANT else f" of tenant {options.tenant}"
 
 
 async def _meter(
@@ -414,7 +489,11 @@ def child_command(
     words += ["--processes", "1", "--parent", str(os.getpid())]
     words += ["--name", f"{options.name}-{slot}", "--queues", options.queues]
     words += ["--concurrency", str(options.concurrency), "--labels", request.labels]
-    words += ["--drain-timeout", request.drain_timeout, "--tenant", options.tenant]
+    words += ["--drain-timeout", request.drain_timeout]
+    if request.tenants is not None:
+        words += ["--tenants", request.tenants]
+    else:
+        words += ["--tenant", options.tenant]
     if request.children is not None:
         words += ["--children", str(request.children)]
     if request.max_jobs_per_process is not None:
@@ -457,8 +536,11 @@ async def _try_compare_with_store(app: App, options: WorkerOptions, *, prune: bo
 
 async def _compare_with_store(app: App, options: WorkerOptions, *, prune: bool) -> None:
     """Report differences between the code and the store, once for all processes."""
-    await restore_superseded(app, go_back=False)
-    await report_removed_jobs(app, prune=prune)
+    if options.tenant == SHARED:
+        await check_tenants((await app.open()).store, options)
+    else:
+        await restore_superseded(app, go_back=False)
+        await report_removed_jobs(app, prune=prune)
     await warn_task_mismatch((await app.open()).store, options)
 
 

@@ -39,7 +39,7 @@ def find_nearest_worker(
     found = [NearestWorker(one, _list_lacks(one, queue, needs, task)) for one in live]
     return min(
         found,
-        key=lambda one: (len(one.lacks), one.worker.running - one.worker.capacity, one.worker.id),
+        key=lambda one: (len(one.lacks), one.worker.used - one.worker.capacity, one.worker.id),
         default=None,
     )
 
@@ -58,8 +58,9 @@ def _list_lacks(worker: Worker, queue: str, needs: str, task: str | None) -> tup
     lacks += [f"it has no {one}" for one in site_of(worker).lacks(demands)]
     if worker.state is WorkerState.DRAINING:
         lacks.append("it is draining")
-    if worker.running >= worker.capacity:
-        lacks.append(f"it is full ({worker.running} of {worker.capacity})")
+    if worker.used >= worker.capacity:
+        others = ", with those of other tenants" if worker.is_shared else ""
+        lacks.append(f"it is full ({worker.used} of {worker.capacity}{others})")
     return tuple(lacks)
 
 

@@ -85,7 +85,7 @@ async def explain_quota(client: ClientContext) -> Obstacle | None:
 
 def explain_busy(name: str, able: Sequence[Worker], needs: str, ahead: Total) -> Obstacle:
     """Explain a queue with workers that can take its executions."""
-    busy = sum(one.running for one in able)
+    busy = sum(one.used for one in able)
     room = sum(one.capacity for one in able)
     if busy >= room:
         return Obstacle(
@@ -192,7 +192,7 @@ async def _explain_queue(
     if (quota := await explain_quota(client)) is not None:
         return quota.replaced(detail=f"{quota.detail}. {since}")
     live = [one for one in there if one.state is WorkerState.LIVE]
-    busy, room = sum(one.running for one in live), sum(one.capacity for one in live)
+    busy, room = sum(one.used for one in live), sum(one.capacity for one in live)
     if busy >= room:
         most = max(needs, key=lambda one: one.backlog.due).backlog.needs
         return Obstacle(

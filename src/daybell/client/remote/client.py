@@ -774,12 +774,20 @@ class RemoteClient:
         return await self._ask("POST", "/tenants", wire.Tenant, body)
 
     async def update_tenant(
-        self, name: str, *, keep: Any = UNSET, **quotas: int | None
+        self,
+        name: str,
+        *,
+        keep: Any = UNSET,
+        weight: float | None = None,
+        **quotas: int | None,
     ) -> wire.Tenant:
         """Change a tenant's quotas; those that are not named stay, None is no limit. `keep`
-        replaces its policy of retention; None is none.
+        replaces its policy of retention; None is none. `weight` is its part of the workers that
+        serve several tenants.
         """
         body: dict[str, Any] = {**read_quotas(quotas)}
+        if weight is not None:
+            body["weight"] = weight
         if keep is not UNSET:
             body["keep"] = Keep.parse(keep).write()
         return await self._ask("PATCH", build_path("tenants", read_tenant(name)), wire.Tenant, body)

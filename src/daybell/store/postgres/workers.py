@@ -390,7 +390,9 @@ async def _lost_from(tx: Tx, rows: Sequence[Row]) -> list[Lost]:
 
 LIST: Final = f"""
     SELECT w.*, (SELECT count(*) FROM daybell.lease l, {IN_LEASE}
-                  WHERE l.tenant = $1 AND l.worker = w.id) AS running
+                  WHERE l.tenant = $1 AND l.worker = w.id) AS running,
+           CASE WHEN w.tenants IS NOT NULL THEN (
+             SELECT count(*) FROM daybell.lease l, {IN_LEASE} WHERE l.worker = w.id) END AS busy
       FROM daybell.worker w WHERE {SERVES} AND (w.state <> $2 OR $3)
      ORDER BY w.started_at, w.id
     """
@@ -448,6 +450,7 @@ def _worker(row: Row, tenant: str) -> Worker:
         running=row["running"],
         tasks=_tasks(row["tasks"]),
         is_shared=row["tenants"] is not None,
+        busy=row["busy"] or 0,
     )
 
 

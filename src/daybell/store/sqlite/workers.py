@@ -300,7 +300,8 @@ def find_lost(tx: Transaction, limit: int) -> Losses:
 _LIST: Final = f"""
 SELECT w.state, w.started_at, w.renewed_at, w.lease_until, w.about,
        (SELECT count(*) FROM execution e
-         WHERE e.state = 5 AND e.worker = w.id AND e.tenant = ?1), w.tenants IS NOT NULL
+         WHERE e.state = 5 AND e.worker = w.id AND e.tenant = ?1), w.tenants IS NOT NULL,
+       (SELECT count(*) FROM execution e WHERE e.state = 5 AND e.worker = w.id)
   FROM worker w WHERE {SERVES} AND w.state <= ?2 ORDER BY w.started_at, w.id
 """
 
@@ -343,6 +344,7 @@ def read_worker(
     about: str,
     running: int,
     is_shared: int,
+    busy: int,
 ) -> Worker:
     known = asdict(msgspec.json.decode(about, type=NewWorker))
     del known["tenants"]  # of others
@@ -350,6 +352,7 @@ def read_worker(
         **known,
         tenant=tenant,
         is_shared=bool(is_shared),
+        busy=busy,
         state=WORKER_STATES[state],
         started_at=started_at,
         renewed_at=renewed_at,
