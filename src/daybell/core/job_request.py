@@ -169,6 +169,10 @@ def read_request(
     _read_times(request, read, now, is_draft=is_draft)
     _check_collapse(request)
     demands = {name: request.values.get(name, {}) for name in Demands.__struct_fields__}
+    if request.choice == "workflow":
+        for name in (one for one, given in demands.items() if given):
+            fault = f"a workflow has no {name}; give it to the nodes that need it"
+            request.faults.append(UsageError(fault, field=name))
     request.note("requires", check_demands, Demands(**demands))
     order = {key: place for place, key in enumerate(("name", *fields))}
     request.faults.sort(key=lambda one: order.get(str(one.field).partition(".")[0], len(order)))

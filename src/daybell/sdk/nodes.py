@@ -6,7 +6,7 @@ They are valid only in the block, and become the JSON of `POST /jobs`, which
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from types import EllipsisType
 from typing import (
@@ -204,6 +204,9 @@ class NodeOptions(TypedDict, total=False):
     priority: str | int
     retries: int | Retry | Mapping[str, Any] | None
     timeout: Duration | None
+    requires: Mapping[str, str | Sequence[str]]
+    prefer: Mapping[str, str | Sequence[str]]
+    resources: Mapping[str, float | str]
     max_items: int  # of the list to map over
 
 

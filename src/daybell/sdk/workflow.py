@@ -350,11 +350,6 @@ class Draft:
                 " promises for all of its nodes or none: say it in app.workflow(…), or have the"
                 f" task run as a job of its own, job({task.name!r})"
             )
-        if task.definition.cache_for is not None:
-            raise InvalidWorkflow(
-                f"{self.label(node)} is a task with cache_for, and only jobs have cached results;"
-                f" have it run as a job of its own, job({task.name!r})"
-            )
 
 
 def _as_json(name: str, value: Any) -> Any:
@@ -441,7 +436,7 @@ def _passed_params(
 logger = logging.getLogger("daybell.sdk")
 
 # Options that only functions have.
-_OF_TASKS: Final = ("store_result",)
+_OF_TASKS: Final = ("store_result", "requires", "prefer", "resources")
 WORKFLOW_OPTIONS: Final = frozenset(TaskOptions.__optional_keys__ - {*_OF_TASKS})
 # Options that only nodes have, not a run.
 _OF_NODES: Final = ("retries", "timeout")

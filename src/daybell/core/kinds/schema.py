@@ -117,6 +117,9 @@ NODE: Final[Schema] = {
     ),
     "backoff": says("The wait before each retry.", any_of(TEXT, {"type": "object"})),
     "timeout": says("The longest time of one try.", DURATION),
+    "requires": says("Labels that its worker must have, by name.", {"type": "object"}),
+    "prefer": says("Labels of workers that take it first.", {"type": "object"}),
+    "resources": says("Amounts of its worker that it uses, by name.", {"type": "object"}),
     "rule": says(
         "The condition on the nodes before it; by default all succeed.",
         {"enum": [str(one) for one in Rule]},

@@ -33,6 +33,7 @@ from daybell.core.limits import (
     WORKFLOW_NODES_MAX,
 )
 from daybell.core.options import DEFAULT_QUEUE
+from daybell.core.placement import NO_DEMANDS
 from daybell.core.references import LITERAL, is_literal, names_in
 from daybell.core.retry import Retry
 from daybell.core.workflow.expressions import Condition
@@ -384,7 +385,12 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return {node.runs for node in self.nodes if node.kind == JOB}
 
     def inherit(self, tasks: Mapping[str, JobDefinition]) -> Graph:
-        """Fill in the options of tasks where a node has none."""
+        """Fill in the options of tasks where a node has none. Raises InvalidWorkflow for a task
+        with options that only jobs obey.
+        """
+        for place, node in enumerate(self.nodes):
+            if node.kind == "task" and node.runs in tasks:
+                _check_task(node, tasks[node.runs], f"workflow.nodes[{place}].task")
         return replace(self, nodes=tuple(_inherit(node, tasks) for node in self.nodes))
 
     def node(self, label: str) -> GraphNode:
@@ -606,7 +612,27 @@ def _inherit(node: GraphNode, tasks: Mapping[str, JobDefinition]) -> GraphNode:
         said["retry"] = task.retry
     if node.timeout is None and task.timeout is not None:
         said["timeout"] = task.timeout
+    if node.demands == NO_DEMANDS and task.demands != NO_DEMANDS:
+        said["demands"] = task.demands
     return replace(node, **said) if said else node
+
+
+# Options of a job that its own executions obey, and nodes that run its task do not.
+_OF_JOBS: Final = (
+    "concurrency", "rate", "share", "debounce", "throttle", "singleton", "cache_for",
+)  # fmt: skip
+
+
+def _check_task(node: GraphNode, task: JobDefinition, field: str) -> None:
+    """Refuse a task whose options a node cannot obey."""
+    given = [name for name in _OF_JOBS if getattr(task, name)]
+    if given:
+        raise InvalidWorkflow(
+            f"node {shown(node.name)} runs task {shown(task.name)}, which has {given[0]}, and only"
+            f" jobs obey it; have it run as a job of its own, job({task.name!r}), in JSON"
+            f' {{"job": "{task.name}"}}',
+            field=field,
+        )
 
 
 def _check_names(given: Mapping[str, Any], known: Sequence[str], *, what: str, field: str) -> None:

@@ -20,6 +20,8 @@ from daybell.core.kinds import BY_NAME, SETTINGS, needs_of, read_settings, setti
 from daybell.core.kinds.schema import NODE
 from daybell.core.kinds.settings import BESIDE, command_of
 from daybell.core.limits import MAP_ITEMS_DEFAULT, MAP_ITEMS_MAX, check_name
+from daybell.core.options import OPTIONS
+from daybell.core.placement import NO_DEMANDS, Demands, check_demands
 from daybell.core.references import is_literal
 from daybell.core.retry import Retry
 from daybell.core.units import Seconds, format_duration, parse_limit
@@ -198,6 +200,7 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
     map: Any = None  # a list, or a reference to a list
     max_items: int = MAP_ITEMS_DEFAULT  # of that list
     branch: tuple[str, ...] = ()  # names that its task chooses from
+    demands: Demands = NO_DEMANDS  # on its worker
 
     @classmethod
     def parse(cls, value: Any, *, field: str) -> GraphNode:
@@ -228,6 +231,7 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
             map=kept.get("map"),
             max_items=kept.get("max_items", MAP_ITEMS_DEFAULT),
             branch=tuple(kept.get("branch", ())),
+            demands=_demands_of(kept),
         )
 
     def to_settings(self) -> dict[str, Any]:
@@ -251,12 +255,17 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
             kept["max_items"] = self.max_items
         if self.branch:
             kept["branch"] = list(self.branch)
-        return kept
+        return kept | msgspec.to_builtins(self.demands)
 
     @property
     def settings(self) -> dict[str, Any]:
         """The settings of an equivalent job; not for kind `job`."""
         return {"task": self.runs} if self.kind == "task" else self.runs
+
+    @property
+    def needs(self) -> str:
+        """The required worker capabilities, and its demands; not for kind `job`."""
+        return needs_of(self.kind, payload.encode(self.settings)) + self.demands.text
 
     @property
     def is_bare(self) -> bool:
@@ -325,7 +334,7 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
         inline = self.kind != JOB
         return Spec(
             job=None if inline else self.runs,
-            needs=needs_of(self.kind, payload.encode(self.settings)) if inline else None,
+            needs=self.needs if inline else None,
             queue=self.queue,
             priority=self.priority,
             retries=None if self.retry is None else self.retry.retries,
@@ -335,6 +344,14 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
             map=None if over is None else payload.encode(over, what="map"),
             max_items=self.max_items,
         )
+
+
+def _demands_of(given: Mapping[str, Any]) -> Demands:
+    said = {name: OPTIONS[name].read(given[name], name) for name in _DEMANDS if name in given}
+    return Demands(**said) if said else NO_DEMANDS
+
+
+_DEMANDS: Final = Demands.__struct_fields__
 
 
 class _NodeReader:
@@ -365,6 +382,7 @@ class _NodeReader:
             max_items=self._max_items(),
             map=self._map() if "map" in given else None,
             branch=self._branch(kind) if "branch" in given else (),
+            demands=self._demands(kind),
         )
         for one in node.references():
             if one.is_item and node.map is None:
@@ -421,6 +439,15 @@ class _NodeReader:
             )
         self._read("args", payload.encode, given)
         return given
+
+    def _demands(self, kind: str) -> Demands:
+        """Return the demands on the worker. Those of a job are the job's."""
+        for name in _DEMANDS if kind == JOB else ():
+            if name in self._given:
+                self._refuse(f"has {name}, and runs a job, which has its own; change the job", name)
+        found = self._read("requires", _demands_of, self._given)
+        self._read("requires", check_demands, found)
+        return found
 
     def _retry(self) -> Retry | None:
         if "retries" not in self._given and "backoff" not in self._given:
