@@ -162,3 +162,29 @@ def test_a_wrong_batch_is_refused(function, options):
         App("memory://").task(**options)(function)
 
     assert str(refused.value.field).startswith("batch")
+
+
+async def test_the_items_of_a_mapped_node_join_batches_by_their_keys(app: App):
+    calls: list[set[str]] = []
+
+    @app.task
+    async def orders() -> list:
+        return [{"account": account, "amount": n} for n, account in enumerate("abab")]
+
+    @app.task(batch=Batch(2, wait="1h", key="account"))
+    async def bill(orders: list[Order]) -> list[int]:
+        calls.append({one.account for one in orders})
+        return [one.amount for one in orders]
+
+    @app.task
+    async def total(bill: list) -> int:
+        return sum(bill)
+
+    with app.workflow("billing") as billing:
+        listed = orders.node()
+        _ = listed >> bill.map(listed.output) >> total
+    async with app.worker():
+        handle = await billing.enqueue()
+        assert await handle.result(WAIT) == 6
+
+    assert sorted(map(sorted, calls)) == [["a"], ["b"]]

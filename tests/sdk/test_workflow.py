@@ -504,15 +504,66 @@ def test_a_promise_that_nodes_cannot_keep_is_refused(app: App, t: Any):
     assert fragile.definition.on_lost == "dead"
 
 
-def test_a_task_with_cached_results_is_a_node_only_as_a_job(app: App, t: Any):
-    @app.task(cache_for="1h")
-    def forecast():
+OF_JOBS: dict[str, dict[str, Any]] = {
+    "concurrency": {"concurrency": 2},
+    "rate": {"rate": "10/m"},
+    "share": {"share": "customer"},
+    "debounce": {"debounce": "1s"},
+    "throttle": {"throttle": "1/m"},
+    "singleton": {"singleton": "running"},
+    "cache_for": {"cache_for": "1h"},
+}
+
+
+@pytest.mark.parametrize(("name", "options"), OF_JOBS.items())
+def test_a_task_with_an_option_of_jobs_is_a_node_only_as_a_job(name, options, app: App, t: Any):
+    @app.task(**options)
+    def forecast(customer: str = "acme"):
         return None
 
-    assert "job('forecast')" in refused(app, lambda: forecast.node())
+    said = refused(app, lambda: forecast.node())
+    assert f"has {name}, and only jobs obey it" in said
+    assert "job('forecast')" in said
     with app.workflow("weather") as weather:
         t.nap >> job("forecast")
     assert nodes(weather)["forecast"] == {"name": "forecast", "job": "forecast"}
+
+
+def test_a_node_has_the_demands_of_its_task_or_its_own(app: App, t: Any):
+    @app.task(requires={"gpu": "a100"}, resources={"memory": "4GB"})
+    def train():
+        return None
+
+    with app.workflow("ml") as ml:
+        train.node("first") >> train.node(
+            "second", requires={"zone": ["eu"]}, prefer={"disk": "ssd"}
+        )
+
+    first, second = nodes(ml)["first"], nodes(ml)["second"]
+    assert first == {
+        "name": "first", "task": "train", "requires": {"gpu": ["a100"]},
+        "resources": {"memory": 4e9},
+    }  # fmt: skip
+    assert second == {
+        "name": "second", "task": "train", "requires": {"zone": ["eu"]},
+        "prefer": {"disk": ["ssd"]},
+    }  # fmt: skip
+    assert ml.graph.by_name["first"].spec().needs == train.definition.needs
+    assert "a100" in train.definition.needs
+
+
+@pytest.mark.parametrize("name", ["requires", "prefer", "resources"])
+def test_a_workflow_demands_nothing_of_workers_itself(name, app: App):
+    with pytest.raises(UsageError, match=f"no {name}=; say it for the tasks"):
+        app.workflow("ml", **{name: {"gpu": 1} if name == "resources" else {"gpu": "a100"}})
+
+
+@pytest.mark.parametrize(
+    "name", ["batch", "concurrency", "rate", "cache_for", "share", "singleton"]
+)
+def test_a_node_takes_no_option_of_jobs(name, app: App, t: Any):
+    with app.workflow("etl"), pytest.raises(UsageError, match=name):
+        t.nap.node(**{name: 1})
 
 
 def test_an_output_is_not_gone_through(app: App, t: Any):

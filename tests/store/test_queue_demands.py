@@ -1,7 +1,9 @@
 """Demands of executions: they are a part of the lane, so a claim names those that it meets."""
 
 from daybell.core.placement import Demands
+from daybell.core.workflow.run import Spec
 from tests.builders import TENANT, a_worker, apply, claim, defined, enqueued, retry
+from tests.store.runs import a_plan, begun
 
 EU = Demands(requires={"zone": ("eu", "us")}, resources={"gpu": 1.0})
 NEEDS = f"task{EU.text}"
@@ -72,3 +74,15 @@ async def test_labels_and_resources_of_a_worker_are_shown_and_offered(store):
     assert (shown.labels, shown.resources) == ({"zone": "eu"}, {"gpu": 2.0})
     assert offer.meets(NEEDS)
     assert not offer.meets("task" + Demands(resources={"gpu": 3.0}).text)
+
+
+async def test_a_node_demands_of_its_worker_what_its_spec_says(store):
+    plan = a_plan({"plain": [], "picky": []}, specs={"picky": Spec(needs=NEEDS)})
+    await begun(store, plan)
+
+    plain = await claim(store, kinds=["task", "workflow"])
+    picky = await claim(store, kinds=[NEEDS])
+
+    assert ([one.node for one in plain.executions], picky.one.node) == (["plain"], "picky")
+    assert picky.one.demands == EU.text
+    assert NEEDS in {lane.needs for lane in await store.catalog.list_demands(TENANT, ["default"])}

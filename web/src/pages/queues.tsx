@@ -262,7 +262,7 @@ function WorkerCard({ one }: { one: Worker }) {
         <div className="row">
           <Meter parts={[[one.running / Math.max(1, one.capacity), "run"]]} />
           <Link className="small num" href={searchPath({ worker: one.worker_id, status: "running" })}>
-            {one.running} of {one.capacity} slots
+            {one.running} of {one.capacity} slots{one.shared ? ", shared" : ""}
           </Link>
         </div>
         <dl className="grid facts small">
