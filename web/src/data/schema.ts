@@ -6201,8 +6201,17 @@ export interface components {
             max_items?: number;
             name: string;
             notify?: components["schemas"]["NodeMessage"];
+            prefer?: {
+                [key: string]: unknown;
+            };
             priority?: string | number;
             queue?: string;
+            requires?: {
+                [key: string]: unknown;
+            };
+            resources?: {
+                [key: string]: unknown;
+            };
             retries?: number | {
                 [key: string]: unknown;
             };
@@ -6885,6 +6894,7 @@ export interface components {
             keep: components["schemas"]["Keep"];
             name: string;
             quotas: components["schemas"]["Quotas"];
+            weight: number;
         };
         /** TenantChange */
         TenantChange: {
@@ -6895,6 +6905,7 @@ export interface components {
             per_minute?: number | null;
             queued?: number | null;
             running?: number | null;
+            weight?: number;
         };
         /** TenantPage */
         TenantPage: {
@@ -6970,6 +6981,7 @@ export interface components {
                 [key: string]: number;
             };
             running: number;
+            shared: boolean;
             /** Format: date-time */
             started_at: string;
             state: components["schemas"]["WorkerState"];
