@@ -7,6 +7,7 @@ import pytest
 from daybell.api import create_api
 from daybell.api.routes.workers import Readiness
 from daybell.client import mint
+from daybell.core.worker import SHARED
 from daybell.errors import Unavailable
 from tests.api.conftest import asking
 from tests.builders import a_worker, apply, claim, success
@@ -367,6 +368,26 @@ async def test_jobs_that_are_not_among_the_busiest_are_one(http, client, monkeyp
         in text
     )
     assert 'job="rare"' not in text
+
+
+async def test_a_worker_of_several_tenants_is_drained_by_a_superadmin(client):
+    worker = a_worker(tenants=(client.tenant,))
+    await client.store.queue.register(SHARED, worker, lease=60.0)
+    app = create_api(client)
+    path = f"/workers/{worker.id}/drain"
+
+    answers = []
+    for role in ("admin", "superadmin"):
+        token = (await client.create_key(role, role=role)).token
+        async with asking(app, headers={"Authorization": f"Bearer {token}"}) as http:
+            (listed,) = (await http.get("/workers")).json()["items"]
+            answers.append((listed["shared"], listed["state"], await http.post(path)))
+
+    (_, _, refused), (is_shared, state, drained) = answers
+    assert (refused.status_code, "only a superadmin" in refused.text) == (403, True)
+    assert (is_shared, state, drained.status_code) == (True, "live", 202)
+    renewal = await client.store.queue.renew(SHARED, worker=worker.id, lease=60.0, leases=[])
+    assert renewal.state == "draining"
 
 
 async def test_scaling_leaves_out_what_no_worker_like_these_could_run(http, client):

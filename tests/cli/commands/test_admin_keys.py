@@ -146,7 +146,10 @@ async def test_tenants_are_created_listed_and_changed(command, client):
 
     assert created.out == "tenant acme is created: at most queued 1,000, running 5\n"
     assert changed.out == "tenant acme: at most jobs 3, running 5\n"
+    weighted = command("tenants", "update", "acme", "--weight", "2.5")
+    assert weighted.out == "tenant acme: at most jobs 3, running 5; weight 2.5\n"
     acme, default = as_json(command("tenants", "list", "--json"))["items"]
+    assert (acme["weight"], default["weight"]) == (2.5, 1.0)
     entries = as_json(command("audit", "list", "--action", "tenant", "--since", "1h", "--json"))
     assert {(one["action"], one["target"]) for one in entries["items"]} >= {
         ("tenant.create", "acme")
@@ -158,7 +161,7 @@ async def test_tenants_are_created_listed_and_changed(command, client):
     assert (acme["name"], default["name"]) == ("acme", "default")
     assert "acme" in command("tenants", "list").out
     actions = [entry.action for entry in (await client.audit()).items]
-    assert actions == ["tenant.update", "tenant.create"]
+    assert actions == ["tenant.update", "tenant.update", "tenant.create"]
     assert (await client.tenant_record("acme")).quotas.jobs == 3
 
 

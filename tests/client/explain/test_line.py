@@ -39,3 +39,5 @@ def test_labels_and_resources_that_a_worker_has_not_are_named():
 def test_a_worker_whose_lease_has_ended_is_not_near():
     assert nearest(worker("gone", lease_until=10.0)) is None
     assert nearest(worker("full", running=2)) == ("full", ("it is full (2 of 2)",))
+    others = worker("full", running=0, busy=2, is_shared=True)
+    assert nearest(others) == ("full", ("it is full (2 of 2, with those of other tenants)",))

@@ -321,6 +321,10 @@ async def test_tenants_are_made_and_limited(store, client, address):
         await client.add_tenant("acme")
     changed = await client.update_tenant("acme", running=2)
     assert (changed.quotas.jobs, changed.quotas.running) == (5, 2)
+    changed = await client.update_tenant("acme", weight=2.5)
+    assert (changed.quotas.running, changed.weight) == (2, 2.5)
+    with refuses(UsageError, field="weight"):
+        await client.update_tenant("acme", weight=0)
     assert [one.name for one in await client.tenants()] == ["acme", "default"]
     assert await client.tenant_record("acme") == changed
     with pytest.raises(TenantNotFound):

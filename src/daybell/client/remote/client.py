@@ -61,6 +61,7 @@ from daybell.client.retries import RetryOutcome, split_retryable
 from daybell.client.sealing import check_value
 from daybell.core.access import LOGIN_SECONDS, Role
 from daybell.core.alerts.rules import AlertRule
+from daybell.core.checks import check_weight
 from daybell.core.event import Published
 from daybell.core.execution import (
     LAST,
@@ -786,6 +787,7 @@ class RemoteClient:
         serve several tenants.
         """
         body: dict[str, Any] = {**read_quotas(quotas)}
+        check_weight(weight)
         if weight is not None:
             body["weight"] = weight
         if keep is not UNSET:
