@@ -9,6 +9,8 @@ LONG_FILES: dict[str, str] = {
     "client/wire.py": "one struct per answer, with the texts of the OpenAPI document",
     "core/options.py": "one table of job options, and the types that follow from it",
     "core/workflow/progress.py": "one decision: the progress of a run",
+    "sdk/app.py": "one class: the app that users write",
+    "store/postgres/admin.py": "the admin room: keys, tenants, secrets, audit, with their SQL",
     "store/postgres/connection.py": "pools, lent connections, kept statements",
     "store/postgres/enqueue.py": "one transaction: the way in, with its SQL",
     "store/postgres/progress.py": "one transaction: the progress of runs under their locks",

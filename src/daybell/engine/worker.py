@@ -225,16 +225,7 @@ class Incarnation:
         self.leases = Leases(on_named=self._claim_again)
         self._tenants: TenantTurns | None = None
         if tenant == SHARED:
-            self._store = store = cast(
-                "Store", SharedStore(store, known=self.leases.known, on_ends=self._note_ends)
-            )
-            self._tenants = TenantTurns(
-                store,
-                options.tenants,
-                queues=queues.names,
-                clock=clock,
-                on_tenant=on_tenant,
-            )
+            store = self._share(on_tenant)
         self._routings: dict[str, TaskRouting] = {}
         self.recorder = Recorder(
             store, tenant=tenant, worker=worker, clock=clock, stop_stale=self._stop_stale
@@ -252,6 +243,19 @@ class Incarnation:
         if pacemaker is None:
             watch = Loop("watch", self.heartbeat.watch, interval=options.lease, clock=clock)
             self._loops.append(watch)
+
+    def _share(self, on_tenant: Callable[[str], None] | None) -> Store:
+        """Let several tenants take turns. Return the store for the other parts."""
+        self._tenants = TenantTurns(
+            self._store,
+            self._options.tenants,
+            queues=self._queues.names,
+            clock=self._clock,
+            on_tenant=on_tenant,
+        )
+        shared = SharedStore(self._store, known=self.leases.known, on_ends=self._note_ends)
+        self._store = cast("Store", shared)
+        return self._store
 
     def _make_completer(self) -> Completer:
         return Completer(

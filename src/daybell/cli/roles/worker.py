@@ -284,7 +284,6 @@ async def _work(
         store = await wait_for_store(
             lambda: stack.enter_async_context(connect_app(app)), app.url, stop
         )
-        await check_tenants(store, options)
         with stop.heeding():
             served = await _meter(stack, store, meter, request.metrics_host, request.metrics_port)
             worker = Worker(
@@ -297,7 +296,7 @@ async def _work(
                 pacemaker=pacemaker,
                 on_stuck=restart_process,
                 announce=announce,
-                on_tenant=await _define_in_tenants(stack, app),
+                on_tenant=await _define_in_tenants(stack, app, store, options, clock),
             )
             meter.watch_slots(lambda: len(worker.executor), options.concurrency)
             upkeep = await _make_upkeep(stack, app, store, served, settings, clock)
@@ -308,8 +307,7 @@ async def _work(
             stack.push_async_callback(node.stop)
             if prune is not None:  # not before, as nothing that is claimed depends on it
                 await _try_compare_with_store(app, options, prune=prune)
-            if app.url.startswith("postgres"):
-                await _warn_of_pooler(store)
+            await _warn_of_pooler(app, store)
             stack.callback(asyncio.create_task(_say_started(worker, app, options)).cancel)
         worn_out = wait_until_worn(worker, app.handlers.is_worn)
         await wait_for_first(stop.wait(), worker.is_draining.wait(), worn_out)
@@ -319,12 +317,15 @@ async def _work(
         return False
 
 
-async def _define_in_tenants(stack: AsyncExitStack, app: App) -> Callable[[str], None] | None:
+async def _define_in_tenants(
+    stack: AsyncExitStack, app: App, store: Store, options: WorkerOptions, clock: SystemClock
+) -> Callable[[str], None] | None:
     """Return a function that defines the app's jobs in a tenant soon, if the worker serves several.
     A failure concerns that tenant only.
     """
     if not app.is_shared:
         return None
+    await check_tenants(store, options)
     wanted: asyncio.Queue[str] = asyncio.Queue()
     known = set[str]()
 
@@ -343,7 +344,7 @@ async def _define_in_tenants(stack: AsyncExitStack, app: App) -> Callable[[str],
                 logger.warning("the jobs of the code are not defined in %s: %s", tenant, error)
                 if isinstance(error, Unavailable):
                     wanted.put_nowait(tenant)
-                    await asyncio.sleep(1.0)
+                    await clock.sleep(1.0)
 
     task = asyncio.get_running_loop().create_task(define())
     stack.callback(task.cancel)
@@ -403,7 +404,9 @@ async def _meter(
     return meter.metered(store)
 
 
-async def _warn_of_pooler(store: Store) -> None:
+async def _warn_of_pooler(app: App, store: Store) -> None:
+    if not app.url.startswith("postgres"):
+        return
     for check in await check_pooler(store, is_worker=True):
         if not check.is_ok:
             logger.warning("%s; %s", check.found, check.advice)

@@ -624,7 +624,7 @@ _OF_JOBS: Final = (
 
 
 def _check_task(node: GraphNode, task: JobDefinition, field: str) -> None:
-    """Refuse a task whose options a node cannot obey."""
+    """Refuse a task with options that a node cannot obey."""
     given = [name for name in _OF_JOBS if getattr(task, name)]
     if given:
         raise InvalidWorkflow(

@@ -164,7 +164,7 @@ async def renew(
 async def _return_unknown(
     pg: StoreContext, tenant: str, worker: UUID, leases: Sequence[UUID]
 ) -> int:
-    """Release claims whose answers were lost."""
+    """Release claims without an answer."""
     if tenant != SHARED:
         return await release(pg, tenant, worker=worker, leases=leases)
     by_tenant: dict[str, list[UUID]] = {}

@@ -158,7 +158,7 @@ _TENANTS_OF: Final = "SELECT DISTINCT tenant FROM execution WHERE state = 5 AND 
 
 
 def tenants_of(tx: Transaction, owner: int, worker: bytes) -> list[int]:
-    """Return the tenants whose executions a worker holds."""
+    """Return the tenants of the executions that a worker holds."""
     if owner != SHARED_N:
         return [owner]
     return [one for (one,) in tx.execute(_TENANTS_OF, (worker,))]
