@@ -266,6 +266,7 @@ TENANT: Final[Example] = {
     "created_at": _AT,
     "quotas": {"jobs": 100, "queued": None, "per_minute": 6000, "running": None},
     "keep": {"succeeded": 604800.0, "logs": 86400.0},
+    "weight": 1.0,
 }
 KEY: Final[Example] = _example(
     wire.Key,
