@@ -1,5 +1,5 @@
-"""Fair shares: a small key behind a large one, weights, many keys of one organization, and the
-cost of turns with ten and with 10,000 keys. One worker in this process, jobs that do nothing.
+"""Fair shares: a small key behind a large one, weights, many keys of one organization, the cost of
+turns with ten and with 10,000 keys, and tenants. One worker in this process, jobs that do nothing.
 
 python -m benchmarks.shares [--jobs N] [--seconds N] [--store postgres|sqlite]
 """
@@ -18,7 +18,12 @@ from benchmarks.limits import pause
 from benchmarks.loops import run
 from benchmarks.places import KINDS, Kind, open_ground
 from daybell import App
-from daybell.core.worker import NewWorker
+from daybell.client import Client
+from daybell.core.worker import SHARED, NewWorker
+from daybell.engine.events import Events
+from daybell.engine.loop import SystemClock
+from daybell.engine.worker import Worker, WorkerOptions
+from daybell.sdk.context import current
 
 BATCH: Final = 10_000
 PROBES: Final = 20
@@ -68,6 +73,50 @@ async def measure(kind: Kind, jobs: int, seconds: int) -> None:
             many = await measure_claims(app, client, keys=10_000)
             print(f"a claim of {CLAIMED}: 10 keys {few:.1f} ms, 10,000 keys {many:.1f} ms,"
                   f" {many / few:.2f} of it")  # fmt: skip
+            await measure_tenants(app, client, jobs, seconds)
+
+
+async def measure_tenants(app: App, client: Client, jobs: int, seconds: int) -> None:
+    """Let one worker serve two tenants of weights 3:1, then one execution of a third."""
+    starts: list[Start] = []
+
+    @app.task(name="of a tenant", queue="tenants")
+    async def work() -> None:
+        running = current.get()
+        starts.append((time.monotonic(), "" if running is None else running.claimed.tenant))
+
+    for name in "abc":
+        await client.add_tenant(name)
+    await client.update_tenant("a", weight=3.0)
+    tenants = {name: client.for_tenant(name) for name in "abc"}
+    for name in "abc":
+        await tenants[name].define_jobs([work.definition])
+    for first in range(0, jobs, BATCH):
+        for name in "ab":
+            count = min(jobs - first, BATCH)
+            await tenants[name].enqueue_many(work.name, [{}] * count)
+    app.is_shared = True
+    options = WorkerOptions(
+        tenant=SHARED, tenants=("a", "b", "c"), queues="tenants", concurrency=200
+    )
+    worker = Worker(
+        client.store, app.handlers, options, clock=SystemClock(), mint=uuid4, events=Events()
+    )
+    await worker.start()
+    waits: list[float] = []
+    until = time.monotonic() + seconds + 4
+    while time.monotonic() < until:
+        asked, seen = time.monotonic(), len(waits)
+        await tenants["c"].enqueue(work.name)
+        while sum(one == "c" for _, one in starts) <= seen:
+            await pause()
+        waits.append([at for at, one in starts if one == "c"][-1] - asked)
+        for _ in range(20):
+            await pause()
+    await worker.stop()
+    print(f"tenants of weights 3:1, any {seconds} s: {ratios(starts, seconds)}")
+    print(f"one of a third tenant: median {median(waits) * 1000:.0f} ms, most"
+          f" {max(waits) * 1000:.0f} ms")  # fmt: skip
 
 
 async def fill(task: Any, jobs: int, args: Any) -> None:
