@@ -14,7 +14,19 @@ from hypothesis import strategies as st
 
 import daybell as package
 from daybell.core import limits
-from daybell.core.execution import Account, DescribedError, Excerpt, Failure, Priority, dotted_name
+from daybell.core.execution import (
+    Account,
+    DescribedError,
+    Excerpt,
+    ExecutionCopies,
+    Failure,
+    NewExecution,
+    Priority,
+    columns_of,
+    distinct_in,
+    dotted_name,
+)
+from daybell.core.ids import mint, mint_many
 from daybell.core.units import parse_duration
 from daybell.errors import InvalidPriority, PayloadError, shown
 
@@ -395,3 +407,29 @@ def test_a_traceback_is_that_of_the_standard_library(fail: Callable[[], Any]):
             assert Failure.from_exception(error).traceback == expected
         else:
             raise AssertionError("it does not fail")
+
+
+def some_copies() -> ExecutionCopies:
+    pattern = NewExecution(id=mint(), job="a", queue="fast", retries=3)
+    return ExecutionCopies(pattern, mint_many(3), ['{"n":1}', '{"n":2}', '{"n":3}'])
+
+
+def test_copies_are_executions_with_ids_and_arguments_of_their_own() -> None:
+    copies = some_copies()
+    made = list(copies)
+    assert [one.args for one in made] == ['{"n":1}', '{"n":2}', '{"n":3}']
+    assert [one.id for one in made] == copies.ids
+    assert {(one.job, one.queue, one.retries) for one in made} == {("a", "fast", 3)}
+    assert (len(copies), copies[-1], list(copies[1:])) == (3, made[2], made[1:])
+
+
+def test_columns_of_executions_are_those_of_the_list() -> None:
+    copies = some_copies()
+    assert columns_of(copies) == columns_of(list(copies))
+
+
+def test_distinct_in_copies_has_all_that_is_common_to_them() -> None:
+    copies = some_copies()
+    assert {one.job for one in distinct_in(copies)} == {"a"}
+    assert list(distinct_in(copies[:0])) == []
+    assert list(distinct_in(list(copies))) == list(copies)

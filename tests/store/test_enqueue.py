@@ -2,8 +2,8 @@
 
 import pytest
 
-from daybell.core.execution import Priority, State
-from daybell.core.ids import mint
+from daybell.core.execution import ExecutionCopies, Priority, State
+from daybell.core.ids import mint, mint_many
 from daybell.core.limits import ARGS_BYTES_MAX, ENQUEUE_BATCH_MAX
 from daybell.core.views import ExecutionFilter, read_pages
 from daybell.errors import DuplicateKey, JobNotFound, UsageError
@@ -201,6 +201,35 @@ async def test_a_row_that_cannot_be_kept_is_refused_by_its_position(store, optio
         await store.queue.enqueue(TENANT, [an_execution(), an_execution(**options), an_execution()])
 
     assert await count(store) == 0
+
+
+@pytest.mark.parametrize("args", ["\ud800", "\0", '"' + "x" * ARGS_BYTES_MAX + '"'])
+async def test_arguments_among_copies_are_refused_by_their_position(store, args):
+    await defined(store)
+    copies = ExecutionCopies(an_execution(), mint_many(3), ["{}", args, "{}"])
+
+    with pytest.raises(UsageError, match=r"executions\[1\]"):
+        await store.queue.enqueue(TENANT, copies)
+
+    assert await count(store) == 0
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"retries": 3}, {"delay": 60.0}, {"priority": Priority.LOW}]
+)
+async def test_copies_are_enqueued_once_with_arguments_of_their_own(store, options):
+    await defined(store)
+    args = [f'{{"n":"{character}"}}' for character in "aä"]
+    copies = ExecutionCopies(an_execution(**options), mint_many(2), args)
+
+    answers = await store.queue.enqueue(TENANT, copies)
+    again = await store.queue.enqueue(TENANT, copies, repeat=True)
+
+    assert [answer.id for answer in answers] == [answer.id for answer in again] == copies.ids
+    kept = [await look(store, id) for id in copies.ids]
+    assert [one.args for one in kept] == args
+    assert {one.priority for one in kept} == {options.get("priority", Priority.NORMAL)}
+    assert await count(store) == 2
 
 
 async def test_a_batch_has_a_reasonable_size(store):

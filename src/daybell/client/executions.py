@@ -31,6 +31,7 @@ from daybell.client.requests import (
     check_options,
     check_range,
     copies,
+    copy_all,
     expand_query,
     pin_query,
     read_ago,
@@ -50,6 +51,7 @@ from daybell.core.execution import (
     NewExecution,
     Revival,
     State,
+    distinct_in,
 )
 from daybell.core.ids import id_in, mint, mint_many
 from daybell.core.limits import (
@@ -143,7 +145,7 @@ async def enqueue_many(
     head = list(islice(rest, ENQUEUE_BATCH_MAX + 1))
     is_bound = bool(head) and isinstance(head[0], payload.EncodedArgs)
     if len(head) <= ENQUEUE_BATCH_MAX:
-        answers = await submit_many(client, list(copies(pattern, head)), is_bound=is_bound)
+        answers = await submit_many(client, copy_all(pattern, head), is_bound=is_bound)
         return EnqueuedMany(count=len(answers), executions=tuple(answers))
     stream = copies(pattern, chain(head, rest))
     checked = checked_calls(await params_of(client, job), stream, is_bound=is_bound)
@@ -217,7 +219,7 @@ async def _submit_many(
         try:
             return await _send_batch(client, executions, entries)
         except JobNotFound as error:
-            jobs = {new.job for new in executions}
+            jobs = {new.job for new in distinct_in(executions)}
             if len(jobs) > 1:  # the store does not report which one is missing
                 raise
             raise await describe_missing_job(client, jobs.pop(), error) from None

@@ -18,7 +18,7 @@ from daybell.client.context import ClientContext, Takes
 from daybell.client.requests import Id
 from daybell.client.when import check_dependencies
 from daybell.core import payload
-from daybell.core.execution import NewExecution
+from daybell.core.execution import NewExecution, distinct_in
 from daybell.core.ids import id_in
 from daybell.core.job import DEFAULT_TENANT, Job, JobDefinition
 from daybell.core.limits import PAGE_ITEMS_MAX
@@ -249,7 +249,7 @@ async def check_calls(
     """Refuse arguments that do not match the workflows and tasks among these. `is_bound`: the code
     of the tasks has checked them. Raises InvalidArguments.
     """
-    names = {new.job for new in executions}
+    names = {new.job for new in distinct_in(executions)}
     if all(needs_no_check(client, name, is_bound=is_bound) for name in names):
         return
     unknown = [name for name in names if not _is_known(client, name)]

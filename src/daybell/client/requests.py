@@ -4,16 +4,14 @@ input is refused by the name of its field.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from itertools import islice
 from typing import Any, Final, Literal, TypedDict, Unpack, cast
 from uuid import UUID
 
-from msgspec.structs import replace
-
 from daybell.core import payload
-from daybell.core.execution import PENDING, NewExecution, Priority, State
+from daybell.core.execution import PENDING, ExecutionCopies, NewExecution, Priority, State
 from daybell.core.ids import mint, mint_many
 from daybell.core.job import DELETED, MANUAL, PAUSED
 from daybell.core.job_request import read_request
@@ -41,6 +39,7 @@ from daybell.core.options import (
     read_whole,
     read_word,
 )
+from daybell.core.payload import EncodedArgs
 from daybell.core.units import (
     Duration,
     Instant,
@@ -193,10 +192,23 @@ def copies(pattern: NewExecution, args: Iterable[Arguments]) -> Iterator[NewExec
     """Yield one execution per item, each with an id of its own. Ids are made for some at a time."""
     rest, position = iter(args), 0
     while chunk := list(islice(rest, COPIES_CHUNK)):
-        for id, one in zip(mint_many(len(chunk)), chunk, strict=True):
-            text = "{}" if one == {} else read_args(one, what=f"args[{position}]")
-            yield replace(pattern, id=id, args=text)
-            position += 1
+        yield from copy_all(pattern, chunk, first=position)
+        position += len(chunk)
+
+
+def copy_all(
+    pattern: NewExecution, args: Sequence[Arguments], *, first: int = 0
+) -> ExecutionCopies:
+    """Return one execution per item, each with an id of its own. `first` is their position."""
+    texts = [
+        one.text if type(one) is EncodedArgs else _read_text(one, position)
+        for position, one in enumerate(args, first)
+    ]
+    return ExecutionCopies(pattern, mint_many(len(texts)), texts)
+
+
+def _read_text(args: Arguments, position: int) -> str:
+    return "{}" if args == {} else read_args(args, what=f"args[{position}]")
 
 
 def read_filter(

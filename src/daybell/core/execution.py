@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum, StrEnum
 from hashlib import sha256
 from types import CodeType, TracebackType
-from typing import Final
+from typing import Final, overload
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from daybell.core.limits import (
     ERROR_MESSAGE_BYTES_MAX,
@@ -144,6 +145,47 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             and self.trace is None
             and not self.force
         )
+
+
+class ExecutionCopies(Sequence[NewExecution]):
+    """Executions that differ only in their ids and arguments. Stores read the columns; an execution
+    is made only if it is read.
+    """
+
+    def __init__(self, pattern: NewExecution, ids: Sequence[UUID], args: Sequence[str]) -> None:
+        self.pattern = pattern
+        self.ids = ids
+        self.args = args
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @overload
+    def __getitem__(self, index: int) -> NewExecution: ...
+    @overload
+    def __getitem__(self, index: slice) -> ExecutionCopies: ...
+    def __getitem__(self, index: int | slice) -> NewExecution | ExecutionCopies:
+        if isinstance(index, slice):
+            return ExecutionCopies(self.pattern, self.ids[index], self.args[index])
+        return replace(self.pattern, id=self.ids[index], args=self.args[index])
+
+    def __iter__(self) -> Iterator[NewExecution]:
+        for id, args in zip(self.ids, self.args, strict=True):
+            yield replace(self.pattern, id=id, args=args)
+
+
+def distinct_in(executions: Iterable[NewExecution]) -> Iterable[NewExecution]:
+    """Return executions with all properties of these, other than ids and arguments."""
+    if isinstance(executions, ExecutionCopies):
+        return [executions.pattern] if executions.ids else []
+    return executions
+
+
+def columns_of(executions: Sequence[NewExecution]) -> tuple[Sequence[UUID], Sequence[str]]:
+    """Return the ids and the arguments of executions."""
+    if isinstance(executions, ExecutionCopies):
+        return executions.ids, executions.args
+    return [one.id for one in executions], [one.args for one in executions]
 
 
 class Enqueued(msgspec.Struct, frozen=True, gc=False):

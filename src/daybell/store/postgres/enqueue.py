@@ -17,7 +17,7 @@ from daybell.core import checks
 from daybell.core.access import NewAuditEntry
 from daybell.core.checks import overlap_error
 from daybell.core.collapse import SINGLETON
-from daybell.core.execution import Enqueued, NewExecution, State
+from daybell.core.execution import Enqueued, NewExecution, State, columns_of, distinct_in
 from daybell.core.schedule import (
     DEPENDENCIES,
     OVERLAP,
@@ -405,7 +405,7 @@ async def _enqueue(
     if not repeat:
         try:
             if not is_limited and await _enqueue_alike(pg, specs, executions, entries):
-                return [Enqueued(execution.id) for execution in executions]
+                return list(map(Enqueued, columns_of(executions)[0]))
             return await _enqueue_any(pg, tenant, specs, executions, entries, is_limited)
         except Repeated:
             pass
@@ -428,6 +428,7 @@ async def _enqueue_any(
     repeat: bool = False,
 ) -> list[Enqueued]:
     """Create executions of any kind, in one transaction."""
+    executions = list(executions)  # read several times
     for _ in range(STALE_TRIES):
         try:
             await open_leaves(pg, specs, executions)
@@ -453,7 +454,7 @@ async def resolve(
     pg: StoreContext, tenant: str, executions: Iterable[NewExecution], *, fresh: bool = False
 ) -> Specs:
     """Look up the named jobs and lanes while no connection is held. Raises JobNotFound."""
-    wanted = {(execution.job, execution.queue) for execution in executions}
+    wanted = {(one.job, one.queue) for one in distinct_in(executions)}
     known = None if fresh else pg.names.known(tenant, wanted)
     key, found = known or await pg.names.look_up(tenant, wanted)
     return Specs(
@@ -524,7 +525,9 @@ async def _enqueue_alike(
     """Create executions if they are alike. Return False if none was: use the general way."""
     first = executions[0]
     spec = specs.of(first)
-    if spec.job.expires is not None or not all(_is_like(e, first) for e in executions):
+    if spec.job.expires is not None:
+        return False
+    if not all(_is_like(one, first) for one in distinct_in(executions)):
         return False
     if spec.rule(first) is not Overlap.ALLOW or spec.collapses(first) or spec.job.is_shared:
         return False
@@ -534,8 +537,7 @@ async def _enqueue_alike(
         spec.job.version,
         spec.lane,
         spec.job.priority if first.priority is None else first.priority,
-        [execution.id for execution in executions],
-        [execution.args for execution in executions],
+        *columns_of(executions),
     )
     async with pg.db.link() as link:
         if entries:

@@ -409,7 +409,7 @@ def enqueue(
     if len(executions) > ENQUEUE_BATCH_MAX:
         checks.check_batch(executions)
     meter = Meter(tx, owner)
-    answers = create(tx, owner, executions)
+    answers = create(tx, owner, list(executions))
     meter.charge(tenant)
     if entries:
         record_entries(tx, tenant, entries)
