@@ -40,7 +40,6 @@ from daybell.core.workflow.run import (
     RunQuery,
     Start,
     WaitingGroup,
-    make_start,
     node_name,
 )
 from daybell.errors import InvalidWorkflow, UsageError, shown
@@ -109,7 +108,7 @@ def _expand_groups(step: Advance) -> Advance:
         for row, id in zip(rows, mint_many(len(rows)), strict=True):
             started = replace(row, state=NodeState.STARTED, parents=many.parents, execution=id)
             changed.append(started)
-            starts.append(make_start(many.spec, id, row.label, many.spec.args))
+            starts.append(Start(id, row.label, many.spec.args, many.spec))
     return replace(step, changed=tuple(changed), starts=tuple(starts), many=())
 
 
@@ -164,7 +163,7 @@ def restart_refusal(id: UUID, state: State) -> UsageError:
 
 def missing_job_end(start: Start) -> NodeEnd:
     """Return the end of a node that cannot start because its job does not exist."""
-    reason = f"no job named {shown(start.job)}; it was deleted, or never made"
+    reason = f"no job named {shown(start.spec.job)}; it was deleted, or never made"
     return NodeEnd(
         label=start.label, execution=start.id, state=State.DEAD, reason=reason, is_made=False
     )

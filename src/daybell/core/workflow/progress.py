@@ -10,7 +10,7 @@ next call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import lru_cache
 from math import inf
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -65,7 +65,6 @@ from daybell.core.workflow.run import (
     describe_failed_node,
     describe_other_failures,
     item_label,
-    make_start,
     node_name,
     summarize_error,
 )
@@ -103,6 +102,7 @@ class RunState:
         # By label, in the order of arrival.
         self.notifying: dict[str, int] = {}  # ended nodes, and the number of notified children
         self.succeeded_groups: list[SucceededGroup] = []  # groups with children to notify
+        self.ended_items: dict[str, tuple[int, int]] = {}  # by mapped node: ended, not succeeded
         self.readied: dict[str, None] = {}  # READY and loaded
         self.spawning: dict[str, None] = {}
         self.were_ready = 0  # loaded rows that are READY in the store
@@ -196,17 +196,15 @@ class RunState:
         result: str | None = None,
         execution: NodeEnd | None = None,
     ) -> None:
-        """End a node of the graph."""
+        """End a node of the graph, or an item, which `end_items` counts for its mapped node."""
         if node.state is NodeState.READY:
             self.not_ready(node.label)
-        self.left -= 1
-        if node.is_leaf and state in LOST:
-            self.lost_leaves += 1
         self.note(node.label, state)
         if result is not None and node.is_wanted:
             self.results[node.label] = result
         # `execution` has the times of a node that ran; others keep their own.
-        told, times = len(node.edges), execution or node
+        told = len(node.edges) if node.group is None else 1
+        times = execution or node
         self.put(
             replace(
                 node,
@@ -217,8 +215,19 @@ class RunState:
                 finished_at=times.finished_at,
             )
         )
+        if node.group is not None:
+            self.count_items(node.group, 1, int(state is not NodeState.SUCCEEDED))
+            return
+        self.left -= 1
+        if node.is_leaf and state in LOST:
+            self.lost_leaves += 1
         if told:
             self.notifying[node.label] = 0
+
+    def count_items(self, group: str, ended: int, lost: int = 0) -> None:
+        """Note ended items of a mapped node, and those that did not succeed."""
+        before = self.ended_items.get(group, (0, 0))
+        self.ended_items[group] = before[0] + ended, before[1] + lost
 
     def mark_notified(self, node: Node, count: int) -> None:
         """Set the number of notified children of a node."""
@@ -234,8 +243,10 @@ class RunState:
         if self.run.fail_fast:
             self.stopping = StopReason.FAIL_FAST
 
-    def end_items(self, ended: Mapping[str, tuple[int, int]]) -> RunQueries:
-        """Count ended items by mapped node: (ended, not succeeded). The last one ends the node."""
+    def end_items(self) -> RunQueries:
+        """Add the ended items to their mapped nodes. The last one ends the node."""
+        ended, self.ended_items = self.ended_items, {}
+        yield from self.read(ended)
         for group, (count, lost) in ended.items():
             node = self.nodes[group]
             node = replace(
@@ -342,18 +353,8 @@ def start_ready(state: RunState) -> RunQueries:
             else:
                 _start_node(state, node, spec, given)
         except UsageError as error:
-            yield from _fail_start(state, node, str(error))
-
-
-def _fail_start(state: RunState, node: Node, why: str) -> RunQueries:
-    if node.group is None:
-        state.end(node, NodeState.FAILED, why)
-        return
-    state.not_ready(node.label)
-    state.put(replace(node, state=NodeState.FAILED, reason=why, told=1))
-    state.note(node.label, NodeState.FAILED)
-    yield from state.read([node.group])
-    yield from state.end_items({node.group: (1, 1)})
+            state.end(node, NodeState.FAILED, str(error))
+            yield from state.end_items()
 
 
 def _start_node(state: RunState, node: Node, spec: Spec, given: str | None) -> None:
@@ -364,7 +365,7 @@ def _start_node(state: RunState, node: Node, spec: Spec, given: str | None) -> N
             f"its arguments take more than {ARGS_BYTES_MAX:,} bytes with the results in them;"
             " have large data kept elsewhere, and its address passed on"
         )
-    start = make_start(spec, state.mint(), node.label, args)
+    start = Start(state.mint(), node.label, args, spec)
     state.starts.append(start)
     state.not_ready(node.label)
     state.put(replace(node, state=NodeState.STARTED, execution=start.id))
@@ -449,7 +450,7 @@ def _start_identical_children(state: RunState, most: int) -> RunQueries:
     found: Sequence[WaitingGroup] = yield ReadIdentical(labels)
     for waiting in found:
         spec = read_spec(waiting.spec)
-        parents = _with_one_more(waiting.parents, parent.fate())
+        parents = waiting.parents.plus(**{parent.fate().value: 1})
         if decide(waiting.rule, parents) is not NodeDecision.RUN:
             continue
         is_short = len(spec.args) <= ARGS_BYTES_MAX // 4  # longer ones need a check of their own
@@ -458,16 +459,6 @@ def _start_identical_children(state: RunState, most: int) -> RunQueries:
             state.taken.update(waiting.labels)
             state.running += len(waiting.labels)
             state.budget -= len(waiting.labels)
-
-
-def _with_one_more(counts: ParentCounts, fate: ParentOutcome) -> ParentCounts:
-    match fate:
-        case ParentOutcome.SUCCEEDED:
-            return replace(counts, succeeded=counts.succeeded + 1)
-        case ParentOutcome.FAILED:
-            return replace(counts, failed=counts.failed + 1)
-        case ParentOutcome.SKIPPED:
-            return replace(counts, skipped=counts.skipped + 1)
 
 
 def advance(
@@ -529,14 +520,13 @@ def take_ends(
     labels = [end.label for end in ended]
     groups = [node_name(label) for label in labels if label[-1] == "]"]  # mapped nodes of items
     yield from state.read([*labels, *groups, *(one.group for one in same if one.group)])
-    items: dict[str, tuple[int, int]] = {}
     for one in same:
         state.running -= one.count
         if one.group is None:
             state.left -= one.count
             state.succeeded_groups.append(one)
         else:
-            items[one.group] = items.get(one.group, (0, 0))[0] + one.count, 0
+            state.count_items(one.group, one.count)
     for end in ended:
         node = state.nodes.get(end.label)
         # An earlier execution does not end a node that was restarted.
@@ -547,31 +537,9 @@ def take_ends(
         state.running -= 1
         if not end.is_made:
             node = replace(node, execution=None)
-        outcome = OF_EXECUTION[end.state]
-        if end.error is not None:
-            end = replace(end, reason=summarize_error(end.error))
-        if node.group is None:
-            state.end(node, outcome, end.reason, end.result, end)
-            continue
-        _end_item(state, node, end, outcome)
-        count, lost = items.get(node.group, (0, 0))
-        items[node.group] = count + 1, lost + (outcome is not NodeState.SUCCEEDED)
-    yield from state.end_items(items)
-
-
-def _end_item(state: RunState, node: Node, end: NodeEnd, outcome: NodeState) -> None:
-    state.note(node.label, outcome)
-    if end.result is not None and node.is_wanted:
-        state.results[node.label] = end.result
-    ended = replace(
-        node,
-        state=outcome,
-        reason=end.reason,
-        told=1,
-        started_at=end.started_at,
-        finished_at=end.finished_at,
-    )
-    state.put(ended)
+        reason = end.reason if end.error is None else summarize_error(end.error)
+        state.end(node, OF_EXECUTION[end.state], reason, end.result, end)
+    yield from state.end_items()
 
 
 def load_todo(state: RunState) -> RunQueries:
@@ -694,12 +662,8 @@ def _tally_edges(state: RunState, notice: _Notice, tallies: dict[str, _Tally]) -
 
 
 def _decide_child(state: RunState, child: Node, tally: _Tally) -> None:
-    before = child.parents
-    counts = ParentCounts(
-        before.total,
-        before.succeeded + tally.succeeded,
-        before.failed + tally.failed,
-        before.skipped + tally.skipped,
+    counts = child.parents.plus(
+        succeeded=tally.succeeded, failed=tally.failed, skipped=tally.skipped
     )
     decision = decide(child.rule, counts)
     if decision is NodeDecision.RUN:
@@ -735,17 +699,10 @@ def end_unstarted(state: RunState) -> Generator[AnyRunQuery, Any, bool]:
     opened = opened[: state.budget]
     state.budget -= len(opened)
     yield from state.read(node.group for node in opened if node.group is not None)
-    items: dict[str, tuple[int, int]] = {}
     for node in opened:
-        if node.group is None:
-            state.end(node, outcome, reason)
-            continue
-        state.not_ready(node.label)
-        state.put(replace(node, state=outcome, reason=reason, told=1))
-        count, lost = items.get(node.group, (0, 0))
-        items[node.group] = count + 1, lost + 1
+        state.end(node, outcome, reason)
     yield from _cut_maps(state, reason)
-    yield from state.end_items(items)
+    yield from state.end_items()
     return bool(opened or state.notifying)
 
 

@@ -45,6 +45,12 @@ class ParentCounts(msgspec.Struct, frozen=True, gc=False):
     def is_done(self) -> bool:
         return self.done >= self.total
 
+    def plus(self, *, succeeded: int = 0, failed: int = 0, skipped: int = 0) -> ParentCounts:
+        """Return the counts after further ends."""
+        return ParentCounts(
+            self.total, self.succeeded + succeeded, self.failed + failed, self.skipped + skipped
+        )
+
 
 class NodeDecision(StrEnum):
     """The decision about a node."""

@@ -196,21 +196,6 @@ class NodeEnd(msgspec.Struct, frozen=True, gc=False):
     is_made: bool = True  # False: the execution could not be created
 
 
-def make_start(spec: Spec, id: UUID, label: str, args: str) -> Start:
-    """Return the start of a node's execution."""
-    return Start(
-        id=id,
-        label=label,
-        args=args,
-        job=spec.job,
-        needs=spec.needs,
-        queue=spec.queue,
-        priority=spec.priority,
-        retries=spec.retries,
-        timeout=spec.timeout,
-    )
-
-
 class SucceededGroup(msgspec.Struct, frozen=True):
     """Nodes that succeeded with the same few children, without conditions or used results; or items
     of one mapped node. The store writes their rows.
@@ -221,18 +206,13 @@ class SucceededGroup(msgspec.Struct, frozen=True):
     group: str | None = None  # of items: their mapped node
 
 
-class Start(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Start(msgspec.Struct, frozen=True, gc=False):
     """An execution to create for a node."""
 
     id: UUID
     label: str
-    args: str
-    job: str | None = None  # None here and below: the option of the run
-    needs: str | None = None
-    queue: str | None = None
-    priority: Priority | None = None
-    retries: int | None = None
-    timeout: Seconds | None = None
+    args: str  # those of the spec, filled in
+    spec: Spec
 
 
 class WaitingGroup(msgspec.Struct, frozen=True):

@@ -151,7 +151,7 @@ async def start_nodes(
     without an existing job.
     """
     jobs = await _named_jobs(tx, tenant, starts)
-    named = [(start, jobs[start.job]) for _, start, _ in starts if start.job in jobs]
+    named = [(start, jobs[start.spec.job]) for _, start, _ in starts if start.spec.job in jobs]
     cached = await find_cached(tx, tenant, named)
     gone: dict[UUID, list[NodeEnd]] = {}
     lanes: list[tuple[LockedRun, Start, Node | None, Lane]] = []
@@ -160,20 +160,18 @@ async def start_nodes(
         if (found := cached.get(start.id)) is not None:
             gone.setdefault(held.run.id, []).append(cached_end(start, *found))
             continue
-        if start.job is None:
-            own = runs[held.lane]
-            pair = start.queue or own.queue, start.needs or own.needs
-        elif (job := jobs.get(start.job)) is not None:
-            pair = start.queue or job.queue, start.needs or job.needs
-        else:
+        spec = start.spec
+        job = runs[held.lane] if spec.job is None else jobs.get(spec.job)
+        if job is None:
             gone.setdefault(held.run.id, []).append(missing_job_end(start))
             continue
+        pair = spec.queue or job.queue, spec.needs or job.needs
         lanes.append((held, start, node, pair))
     numbers = await _numbers(tx, tenant, {pair for *_, pair in lanes})
     rows: dict[str, list[StartRow]] = {}
     for held, start, node, pair in lanes:
         place = None if node is None else seen.places[held.run.id][node.label]
-        row = _start_row(held, start, node, jobs.get(start.job or ""), numbers[pair], place)
+        row = _start_row(held, start, node, jobs.get(start.spec.job or ""), numbers[pair], place)
         query = START if node is None else START_MARKED
         rows.setdefault(query, []).append(row)
     for query, some in rows.items():
@@ -213,7 +211,7 @@ async def start_group(tx: Tx, tenant: int, held: LockedRun, many: StartGroup) ->
 
 
 async def _named_jobs(tx: Tx, tenant: int, starts: Starts) -> dict[str, CurrentJob]:
-    wanted = {start.job for _, start, _ in starts if start.job is not None}
+    wanted = {start.spec.job for _, start, _ in starts if start.spec.job is not None}
     return await tx.pg.names.existing_jobs(tx, tenant, wanted) if wanted else {}
 
 
@@ -231,7 +229,7 @@ async def _numbers(tx: Tx, tenant: int, pairs: Collection[Lane]) -> dict[Lane, i
 
 def nodes_written_with_start(step: Advance) -> dict[str, Node]:
     """Return the nodes to write with their executions. Nothing can prevent these executions."""
-    labels = {start.label for start in step.starts if start.job is None}
+    labels = {start.label for start in step.starts if start.spec.job is None}
     if not labels:
         return {}
     return {node.label: node for node in step.changed if node.label in labels}
@@ -281,13 +279,13 @@ def _start_row(
         job=held.job if job is None else job.key,
         version=held.version if job is None else job.version,
         lane=lane,
-        priority=priority if start.priority is None else start.priority,
+        priority=priority if start.spec.priority is None else start.spec.priority,
         args=start.args,
         parent=held.run.id,
         node=start.label,
         expires_in=None if job is None else job.expires,
-        retries=start.retries,
-        timeout=start.timeout,
+        retries=start.spec.retries,
+        timeout=start.spec.timeout,
         succeeded=counts.succeeded,
         failed=counts.failed,
         skipped=counts.skipped,

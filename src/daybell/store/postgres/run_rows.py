@@ -205,8 +205,9 @@ async def _nodes(
     query, arguments = _question(kind, asks)
     first = arguments[0][0]
     specs, places = seen.specs.setdefault(first, {}), seen.places.setdefault(first, {})
-    for *few, spec, input, place, run in await tx.fetch(query, tenant, *arguments):
-        node = _make_node(*few)
+    for row in await tx.fetch(query, tenant, *arguments):
+        node = _read_few(row)
+        spec, input, place, run = row[11:]
         if run is not None and run != first:
             specs, places = seen.specs.setdefault(run, {}), seen.places.setdefault(run, {})
             first = run
@@ -342,34 +343,16 @@ def make_counts(total: int, succeeded: int, failed: int, skipped: int) -> Parent
 
 def read_node(row: Row) -> Node:
     """Return a node from NODE_COLUMNS. Other columns may follow."""
-    (
-        label, place, state, rule, total, succeeded, failed, skipped, edges, told, is_wanted, of,
-        is_map, items, spawned, items_ended, items_lost, execution, reason, started_at, finished_at,
-        *_,
-    ) = row  # fmt: skip
-    parents = make_counts(total, succeeded, failed, skipped)
-    return Node(
-        label, place, NODE_STATES[state], RULES[rule], parents, read_edges(edges), told, is_wanted,
-        of, is_map, items, spawned, items_ended, items_lost, execution, reason, started_at,
-        finished_at,
-    )  # fmt: skip
+    label, place, state, rule, *counts = row[:8]
+    known = label, place, NODE_STATES[state], RULES[rule], make_counts(*counts), read_edges(row[8])
+    return Node(*known, *row[9:21])
 
 
-def _make_node(
-    label: str,
-    place: int,
-    state: int,
-    rule: int,
-    total: int,
-    succeeded: int,
-    failed: int,
-    skipped: int,
-    edges: str,
-    is_wanted: bool,
-    others: tuple[Any, ...] | None,
-) -> Node:
+def _read_few(row: Row) -> Node:
     """Return a node from FEW_COLUMNS."""
-    parents = make_counts(total, succeeded, failed, skipped)
+    label, place, state, rule, *counts = row[:8]
+    edges, is_wanted, others = row[8:11]
+    parents = make_counts(*counts)
     known = label, place, NODE_STATES[state], RULES[rule], parents, read_edges(edges)
     if others is None:
         return Node(*known, 0, is_wanted)

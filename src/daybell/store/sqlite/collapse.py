@@ -91,16 +91,17 @@ def take_cached(tx: Transaction, owner: int, start: Start) -> NodeEnd | None:
     """Return the end of a node whose job has a cached result. Otherwise its execution becomes the
     latest of its key, unless there is an unfinished one.
     """
-    if start.job is None:
+    name = start.spec.job
+    if name is None:
         return None
     try:
-        job = tx.names.current(tx, owner, start.job)
+        job = tx.names.current(tx, owner, name)
     except JobNotFound:
         return None  # its end is that of a job that is gone
     rule = job.collapse
     if rule is None or rule.kind != "cache":
         return None
-    new = NewExecution(job=start.job, args=start.args, id=start.id)
+    new = NewExecution(job=name, args=start.args, id=start.id)
     _, holder = collapse(tx, owner, new, job, rule)
     row = None if holder is None else tx.execute(_RESULT, (owner, holder.bytes)).fetchone()
     return None if holder is None or row is None else cached_end(start, holder, row[0])

@@ -35,6 +35,7 @@ from daybell.core.workflow.run import (
     Run,
     RunEnd,
     RunQuery,
+    Spec,
     Start,
     StopReason,
 )
@@ -62,12 +63,13 @@ from daybell.store.wakeups import Signal
 # columns that they change, many rows in one statement. Texts that many nodes share are stored
 # once, in `node_text`.
 
+# In the order of the fields of `Node`.
 NODE_COLUMNS: Final = """
-n, label, place, state, rule, total, succeeded, failed, skipped, told, is_wanted, is_map, of,
-started_at, finished_at, reason, execution, edges, items, spawned, items_ended, items_lost, spec
+n, label, place, state, rule, total, succeeded, failed, skipped, edges, told, is_wanted, of, is_map,
+items, spawned, items_ended, items_lost, execution, reason, started_at, finished_at, spec
 """
-_EXECUTION: Final = 16
-_EDGES: Final = 17
+_EDGES: Final = 9
+_EXECUTION: Final = 18
 SPEC: Final = 22
 
 _TEXTS: Final = "SELECT n, text FROM node_text WHERE n IN (SELECT value FROM json_each(?))"
@@ -96,50 +98,15 @@ def read_nodes(tx: Transaction, rows: Sequence[Row]) -> list[Node]:
         edges |= {n: _edges(text) for n, text in read_texts(tx, numbers).items()}
     nodes: list[Node] = []
     for row in rows:
-        # Positional arguments are not possible, and named ones take time: check for the usual case.
         execution = None if row[_EXECUTION] is None else next(executions)
-        if row[11] or row[15] is not None or row[13] is not None or row[14] is not None:
-            nodes.append(_read_all(row, execution, edges[row[_EDGES]]))
-            continue
-        nodes.append(
-            Node(
-                label=row[1],
-                order=row[2],
-                state=NODE_STATES[row[3]],
-                rule=RULES[row[4]],
-                parents=ParentCounts(row[5], row[6], row[7], row[8]),
-                told=row[9],
-                is_wanted=row[10] == 1,
-                group=row[12],
-                execution=execution,
-                edges=edges[row[_EDGES]],
-            )
-        )
+        _, label, place, state, rule, total, succeeded, failed, skipped, of_edges, *rest = row
+        told, is_wanted, group, is_map, *items = rest[:8]
+        parents = ParentCounts(total, succeeded, failed, skipped)
+        # By position: by name, it takes longer.
+        known = label, place, NODE_STATES[state], RULES[rule], parents, edges[of_edges]
+        values: Row = told, is_wanted == 1, group, is_map == 1, *items, execution, *row[19:22]
+        nodes.append(Node(*known, *values))
     return nodes
-
-
-def _read_all(row: Row, execution: Any, edges: Edges) -> Node:
-    """Read a node that has begun to make items, or has ended."""
-    return Node(
-        label=row[1],
-        order=row[2],
-        state=NODE_STATES[row[3]],
-        rule=RULES[row[4]],
-        parents=ParentCounts(row[5], row[6], row[7], row[8]),
-        told=row[9],
-        is_wanted=row[10] == 1,
-        is_map=row[11] == 1,
-        group=row[12],
-        started_at=row[13],
-        finished_at=row[14],
-        reason=row[15],
-        execution=execution,
-        edges=edges,
-        items=row[18],
-        spawned=row[19],
-        items_ended=row[20],
-        items_lost=row[21],
-    )
 
 
 # --- new ones -------------------------------------------------------------------------------------
@@ -658,16 +625,15 @@ def start_nodes(tx: Transaction, run: LockedRun, starts: Sequence[Start]) -> lis
     """
     groups = Groups()
     gone: list[NodeEnd] = []
-    ways: dict[tuple[Any, ...], list[Any]] = {}  # rows so far, of those that go the same way
+    ways: dict[Spec, list[Any]] = {}  # rows so far, of those that go the same way
     for start in starts:
         if (cached := take_cached(tx, run.owner, start)) is not None:
             gone.append(cached)
             continue
-        kind = start.job, start.queue, start.needs, start.priority, start.retries, start.timeout
-        values = ways.get(kind)
+        values = ways.get(start.spec)
         if values is None:
             try:
-                values = ways[kind] = groups[_shared(tx, run, start)]
+                values = ways[start.spec] = groups[_shared(tx, run, start.spec)]
             except JobNotFound:
                 gone.append(run_driver.missing_job_end(start))
                 continue
@@ -678,45 +644,27 @@ def start_nodes(tx: Transaction, run: LockedRun, starts: Sequence[Start]) -> lis
     return gone
 
 
-def _shared(tx: Transaction, run: LockedRun, start: Start) -> tuple[Any, ...]:
-    """Return the values of _START that executions share. Raises JobNotFound."""
-    way = find_node_template(tx, run, start)
+def _shared(tx: Transaction, run: LockedRun, spec: Spec) -> tuple[Any, ...]:
+    """Return the values that executions of nodes of a kind share. Raises JobNotFound."""
+    if spec.job is None:
+        version = tx.names.version(tx, run.version)
+        queue, priority, expires = tx.names.lane_row(tx, run.lane).queue, run.priority, None
+    else:
+        version = tx.names.current(tx, run.owner, spec.job)
+        queue, priority, expires = version.queue, version.priority, version.expires
     return (
         run.owner,
         tx.now,
         run.run.id.bytes,
         run.scheduled_for,
-        way.job,
-        way.version,
-        way.lane,
-        way.priority if start.priority is None else int(start.priority),
-        way.expires_at,
-        start.retries,
-        start.timeout,
+        version.job,
+        version.n,
+        tx.names.lane(tx, run.owner, spec.queue or queue, spec.needs or version.needs),
+        priority if spec.priority is None else int(spec.priority),
+        None if expires is None else tx.now + expires,
+        spec.retries,
+        spec.timeout,
     )
-
-
-class NodeTemplate(NamedTuple):
-    """The values that executions of nodes of a kind share."""
-
-    job: int
-    version: int
-    lane: int
-    priority: int
-    expires_at: Instant | None
-
-
-def find_node_template(tx: Transaction, run: LockedRun, start: Start) -> NodeTemplate:
-    """Return the template of a node's executions. Raises JobNotFound."""
-    if start.job is None:
-        version = tx.names.version(tx, run.version)
-        queue, priority, expires = tx.names.lane_row(tx, run.lane).queue, run.priority, None
-    else:
-        version = tx.names.current(tx, run.owner, start.job)
-        queue, priority, expires = version.queue, version.priority, version.expires
-    lane = tx.names.lane(tx, run.owner, start.queue or queue, start.needs or version.needs)
-    expires_at = None if expires is None else tx.now + expires
-    return NodeTemplate(version.job, version.n, lane, priority, expires_at)
 
 
 _END_RUN: Final = """
