@@ -8,8 +8,9 @@ from typing import Final, Literal
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
-from daybell.core.execution import LEFT_OUT, TERMINAL, NewExecution, State
+from daybell.core.execution import LEFT_OUT, TERMINAL, Enqueued, NewExecution, State
 from daybell.core.units import Instant, Seconds
 
 # Overlap: the decision about an execution while an earlier one is unfinished.
@@ -233,7 +234,7 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True):
         return self.execution.id
 
 
-class TickRecord(msgspec.Struct, frozen=True, kw_only=True):
+class TickRecord(msgspec.Struct, frozen=True):
     """A recorded tick."""
 
     schedule: UUID
@@ -272,6 +273,63 @@ class Firing(msgspec.Struct, frozen=True, kw_only=True):
         return [tick for tick in self.ticks if tick.decision is Decision.MISSED]
 
 
+class FiringOutcome(msgspec.Struct):
+    """A firing of a schedule that stands where it expects, with the results of its ticks."""
+
+    firing: Firing
+    last_at: Instant | None = None  # the last tick that was fired
+    new_ticks: list[Tick] = []  # those that are not on record yet
+    ticks: list[Tick] = []  # with the decision, reason and execution that go on record
+    fired: int = 0
+    skipped: int = 0
+    missed: int = 0
+    is_refused: bool = False  # an execution that it planned was not created
+    is_running: bool = False  # it created an execution
+    has_no_run: bool = False  # an execution was skipped, or its unique key is held
+
+    def omit(self, tick: Tick) -> None:
+        """Leave out a tick that is on record."""
+        self.is_refused = self.is_refused or tick.execution is not None
+
+    def add(self, tick: Tick, answer: Enqueued | None) -> Tick:
+        """Add a tick, with the answer for its execution. Return it as it goes on record."""
+        if answer is not None and answer.skipped:
+            tick = replace(tick, decision=Decision.SKIPPED, reason=OVERLAP)
+            self.is_refused = self.has_no_run = True
+        elif answer is not None and not answer.created:
+            assert tick.execution is not None, "it was answered"
+            # The tick stands for the holder of its unique key.
+            tick = replace(tick, execution=replace(tick.execution, id=answer.id))
+            self.has_no_run = True
+        elif answer is not None:
+            self.is_running = True
+        if tick.decision is Decision.FIRED:
+            self.fired, self.last_at = self.fired + 1, tick.at
+        elif tick.decision is Decision.SKIPPED:
+            self.skipped += 1
+        else:
+            self.missed += tick.count
+        self.ticks.append(tick)
+        return tick
+
+    @property
+    def is_over(self) -> bool:
+        """True if a fixed delay ends here."""
+        return self.firing.is_over and not self.is_refused
+
+    @property
+    def next_at(self) -> Instant | None:
+        """The cursor after this firing."""
+        if self.is_refused and self.firing.if_refused_at is not None:
+            return self.firing.if_refused_at
+        return None if self.is_over and self.firing.ticks else self.firing.next_at
+
+    @property
+    def is_idle(self) -> bool:
+        """True if no end of an execution will set a fixed delay."""
+        return self.has_no_run and not self.is_running and not self.is_over
+
+
 class ScheduleRewind(msgspec.Struct, frozen=True, kw_only=True):
     """A move of the cursor from `expect` back to `next_at`, because the store's clock was set back
     to `now`. Recorded missed ticks after `now` are removed, as they can still fire. A missed range
@@ -287,7 +345,7 @@ class ScheduleRewind(msgspec.Struct, frozen=True, kw_only=True):
     count: int = 0
 
 
-class Occurrence(msgspec.Struct, frozen=True, kw_only=True):
+class Occurrence(msgspec.Struct, frozen=True):
     """An execution of a schedule, with its tick."""
 
     scheduled_for: Instant
@@ -414,6 +472,19 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     dependencies: tuple[str, ...]
     on_failure: OnFailure
 
+    @classmethod
+    def of(cls, tenant: str, id: UUID, job: str, at: Instant, definition: str) -> Waiting:
+        """Create one from an execution and the definition of its job."""
+        fields = _read_fields(definition)
+        return cls(
+            tenant=tenant,
+            id=id,
+            job=job,
+            at=at,
+            dependencies=fields.dependencies,
+            on_failure=fields.on_dependency_failure,
+        )
+
 
 class Dependent(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule that follows the dependencies of its job, or any of the jobs in its own rule; its
@@ -426,15 +497,13 @@ class Dependent(msgspec.Struct, frozen=True, kw_only=True):
     is_any: bool = False
 
     @classmethod
-    def of(
-        cls, schedule: Schedule, dependencies: tuple[str, ...], on_failure: OnFailure
-    ) -> Dependent:
-        """Create one from a schedule and the options of its job."""
-        named = any_jobs((schedule.rule,))
+    def of(cls, schedule: Schedule, definition: str) -> Dependent:
+        """Create one from a schedule and the definition of its job."""
+        named, fields = any_jobs((schedule.rule,)), _read_fields(definition)
         return cls(
             schedule=schedule,
-            dependencies=named or dependencies,
-            on_failure=on_failure,
+            dependencies=named or fields.dependencies,
+            on_failure=fields.on_dependency_failure,
             is_any=bool(named),
         )
 
@@ -447,7 +516,7 @@ class Dependents(msgspec.Struct, frozen=True, kw_only=True):
     waiting: tuple[Waiting, ...] = ()
 
 
-class DependencyFields(msgspec.Struct, frozen=True):
+class _DependencyFields(msgspec.Struct, frozen=True):
     """The dependencies in a definition, which are decoded without the rest."""
 
     dependencies: tuple[str, ...] = ()
@@ -458,6 +527,7 @@ class _AnyFields(msgspec.Struct, frozen=True):
     after_any: tuple[str, ...] = ()
 
 
+_read_fields: Final = msgspec.json.Decoder(_DependencyFields).decode
 _read_rule: Final = msgspec.json.Decoder(_AnyFields).decode
 _ANY_START: Final = '{"after_any":'
 _EVENT_STARTS: Final = ('{"event":', '{"file":')
@@ -479,6 +549,3 @@ def any_jobs(rules: Sequence[str]) -> tuple[str, ...]:
     """List the jobs of `after_any` rules, given as JSON of `core.when`."""
     found = [_read_rule(rule).after_any for rule in rules if rule.startswith(_ANY_START)]
     return tuple(dict.fromkeys(name for names in found for name in names))
-
-
-read_fields: Final = msgspec.json.Decoder(DependencyFields).decode

@@ -4,8 +4,9 @@ result from decisions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -319,6 +320,11 @@ class Columns:
 
     def __iter__(self) -> Iterator[list[Any]]:
         return iter(self.values.values())
+
+
+def columns_of(rows: Collection[object], *names: str) -> list[list[Any]]:
+    """Return the values of these attributes, or attributes of attributes: a list for each."""
+    return [list(map(attrgetter(name), rows)) for name in names]
 
 
 def collapse_constant(values: list[Any]) -> list[Any]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from functools import partial
 from math import ceil, inf
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 import msgspec
-from msgspec.structs import replace
 
 from daybell.core.checks import (
     OCCURRENCES_MAX,
@@ -19,7 +18,7 @@ from daybell.core.checks import (
     check_schedule_cursor,
     schedule_cursor,
 )
-from daybell.core.execution import Enqueued, NewExecution, State
+from daybell.core.execution import NewExecution, State
 from daybell.core.limits import FIRE_BATCH_MAX, SCAN_ITEMS_MAX
 from daybell.core.schedule import (
     DEPENDENCIES,
@@ -32,17 +31,16 @@ from daybell.core.schedule import (
     Due,
     Ended,
     Firing,
+    FiringOutcome,
     NewSchedule,
     Occurrence,
     Schedule,
     ScheduleRewind,
-    Tick,
     TickRecord,
     Upstream,
     Waiting,
     gate_of,
     is_job_gate,
-    read_fields,
 )
 from daybell.core.units import Instant, Seconds
 from daybell.core.views import Page, bytes_of, cut_page
@@ -73,7 +71,7 @@ from daybell.store.postgres.progress import (
     lock_links_of,
     stop_schedules,
 )
-from daybell.store.postgres.run_rows import drop_if_all_null
+from daybell.store.postgres.run_rows import columns_of, drop_if_all_null
 from daybell.store.timeouts import Pace
 
 # The short way: firings of one tick, with an execution that can be claimed at once.
@@ -193,14 +191,10 @@ async def _fire_batch(pg: StoreContext, specs: Specs, batch: ShortBatch) -> set[
             batch.executions,
             batch.places,
             drop_if_all_null(batch.gates),
-            [form.expect for form in forms],
-            [form.next_at for form in forms],
-            [form.at for form in forms],
-            [form.args for form in forms],
-            [form.spec.job.key for form in forms],
-            [form.spec.job.version for form in forms],
-            [form.spec.lane for form in forms],
-            [form.spec.job.priority for form in forms],
+            *columns_of(forms, "expect", "next_at", "at", "args"),
+            *columns_of(
+                forms, "spec.job.key", "spec.job.version", "spec.lane", "spec.job.priority"
+            ),
         )
     return None if fired is None else set(fired)
 
@@ -424,7 +418,7 @@ async def advance_cursors(
     )
     locked = {row["id"]: row["last_at"] for row in rows}
     outcomes = [
-        FiringOutcome(firing, last_at=locked[firing.schedule])
+        FiringOutcome(firing, locked[firing.schedule], list(firing.ticks))
         for firing in firings
         if firing.schedule in locked
     ]
@@ -434,63 +428,6 @@ async def advance_cursors(
     await _advance(tx, specs, outcomes)
     await _rule_out(tx, specs, outcomes)
     return {outcome.firing.schedule for outcome in outcomes}
-
-
-class FiringOutcome(msgspec.Struct):
-    """A firing of a locked schedule, with the result of each of its ticks."""
-
-    firing: Firing
-    last_at: Instant | None  # the last tick that was fired
-    ticks: list[Tick] = []  # with the decision, reason and execution that go on record
-    fired: int = 0
-    skipped: int = 0
-    missed: int = 0
-    is_refused: bool = False  # an execution that it planned was not created
-    is_running: bool = False  # it created an execution
-    has_no_run: bool = False  # an execution was skipped, or its unique key is held
-    known: set[Instant] = set()  # ticks that were on record before
-
-    @property
-    def new_ticks(self) -> list[Tick]:
-        """Return the ticks to record."""
-        return [tick for tick in self.firing.ticks if tick.at not in self.known]
-
-    def add(self, tick: Tick, answer: Enqueued | None) -> None:
-        """Add a tick, with the answer for its execution."""
-        if answer is not None and answer.skipped:
-            tick = replace(tick, decision=Decision.SKIPPED, reason=OVERLAP)
-            self.is_refused = self.has_no_run = True
-        elif answer is not None and not answer.created:
-            assert tick.execution is not None, "it was answered"
-            # The tick stands for the holder of its unique key.
-            tick = replace(tick, execution=replace(tick.execution, id=answer.id))
-            self.has_no_run = True
-        elif answer is not None:
-            self.is_running = True
-        if tick.decision is Decision.FIRED:
-            self.fired, self.last_at = self.fired + 1, tick.at
-        elif tick.decision is Decision.SKIPPED:
-            self.skipped += 1
-        else:
-            self.missed += tick.count
-        self.ticks.append(tick)
-
-    @property
-    def is_over(self) -> bool:
-        """Return True if a fixed delay ends here."""
-        return self.firing.is_over and not self.is_refused
-
-    @property
-    def next_at(self) -> Instant | None:
-        """Return the cursor after this firing."""
-        if self.is_refused and self.firing.if_refused_at is not None:
-            return self.firing.if_refused_at
-        return None if self.is_over and self.firing.ticks else self.firing.next_at
-
-    @property
-    def is_idle(self) -> bool:
-        """Return True if no end of an execution will set a fixed delay."""
-        return self.has_no_run and not self.is_running and not self.is_over
 
 
 # No other transaction records a tick of a schedule that is locked here: it would move the cursor.
@@ -521,9 +458,12 @@ async def _omit_recorded(
         firing = one.firing
         if any((firing.schedule, tick.at) in recorded for tick in firing.missed):
             continue
-        known = [tick for tick in firing.ticks if (firing.schedule, tick.at) in recorded]
-        one.is_refused = any(tick.execution is not None for tick in known)
-        one.known = {tick.at for tick in known}
+        one.new_ticks = []
+        for tick in firing.ticks:
+            if (firing.schedule, tick.at) in recorded:
+                one.omit(tick)
+            else:
+                one.new_ticks.append(tick)
         kept.append(one)
     return kept
 
@@ -587,15 +527,8 @@ async def _advance(tx: Tx, specs: Specs, outcomes: Sequence[FiringOutcome]) -> N
     await tx.execute(
         ADVANCE,
         specs.tenant,
-        [one.firing.schedule for one in outcomes],
-        [one.next_at for one in outcomes],
-        [one.last_at for one in outcomes],
-        [one.fired for one in outcomes],
-        [one.skipped for one in outcomes],
-        [one.missed for one in outcomes],
-        [one.is_over for one in outcomes],
-        [one.is_idle for one in outcomes],
-        [one.firing.planned_at for one in outcomes],
+        *columns_of(outcomes, "firing.schedule", "next_at", "last_at", "fired", "skipped"),
+        *columns_of(outcomes, "missed", "is_over", "is_idle", "firing.planned_at"),
     )
 
 
@@ -694,19 +627,10 @@ async def write_schedules(
         tenant,
         [schedule.id for schedule in latest],
         [jobs[schedule.job] for schedule in latest],
-        [schedule.name for schedule in latest],
-        [schedule.rule for schedule in latest],
-        [schedule.args for schedule in latest],
-        [schedule.misfire for schedule in latest],
-        [schedule.next_at for schedule in latest],
-        [schedule.delay for schedule in latest],
-        [schedule.is_reboot for schedule in latest],
-        [schedule.pause_after for schedule in latest],
-        [schedule.is_declared for schedule in latest],
+        *columns_of(latest, "name", "rule", "args", "misfire", "next_at", "delay", "is_reboot"),
+        *columns_of(latest, "pause_after", "is_declared"),
         keeps_cursors,
-        [schedule.since for schedule in latest],
-        [schedule.own_gate for schedule in latest],
-        [schedule.event for schedule in latest],
+        *columns_of(latest, "since", "own_gate", "event"),
     )
     own = {gate_of(schedule.job, schedule.id) for schedule in latest if schedule.own_gate}
     await _make_own_gates(tx, tenant, own)
@@ -945,16 +869,8 @@ TURN_BACK: Final = f"""
 
 async def turn_back(pg: StoreContext, turns: Sequence[ScheduleRewind]) -> list[bool]:
     async with pg.db.link() as link:
-        rows = await link.fetch(
-            TURN_BACK,
-            [turn.tenant for turn in turns],
-            [turn.schedule for turn in turns],
-            [turn.expect for turn in turns],
-            [turn.next_at for turn in turns],
-            [turn.now for turn in turns],
-            [turn.until for turn in turns],
-            [turn.count for turn in turns],
-        )
+        names = "tenant", "schedule", "expect", "next_at", "now", "until", "count"
+        rows = await link.fetch(TURN_BACK, *columns_of(turns, *names))
     done = {row["id"] for row in rows}
     if done:
         pg.notifier.touch(ALL_TENANTS, [SCHEDULES])
@@ -1034,26 +950,15 @@ async def list_ticks(
     check_limit(limit)
     async with pg.db.link() as link:
         rows = await link.fetch(
-            "SELECT * FROM daybell.tick WHERE tenant = $1 AND schedule = $2"
+            "SELECT at, decision, reason, until, execution, count, event FROM daybell.tick"
+            " WHERE tenant = $1 AND schedule = $2"
             " AND at < coalesce($3, 'infinity'::float8) ORDER BY at DESC LIMIT $4",
             await pg.names.tenant(link, tenant),
             schedule,
             before,
             limit,
         )
-    return [
-        TickRecord(
-            schedule=row["schedule"],
-            at=row["at"],
-            decision=DECISIONS[row["decision"]],
-            reason=row["reason"],
-            until=row["until"],
-            execution=row["execution"],
-            count=row["count"],
-            event=row["event"],
-        )
-        for row in rows
-    ]
+    return [TickRecord(schedule, at, DECISIONS[decision], *rest) for at, decision, *rest in rows]
 
 
 # An execution without a row in the agenda is running.
@@ -1089,10 +994,7 @@ async def list_occurrences(
     async with pg.db.link() as link:
         key = await pg.names.tenant(link, tenant)
         rows = await link.fetch(OCCURRENCES, key, schedule, since, until, limit)
-    return [
-        Occurrence(scheduled_for=row["scheduled_for"], id=row["id"], state=STATES[row["state"]])
-        for row in rows
-    ]
+    return [Occurrence(at, id, STATES[state]) for at, id, state in rows]
 
 
 def read_schedule(row: Row, tenant: str) -> Schedule:
@@ -1155,11 +1057,10 @@ async def dependents(
         if found["fire"]:
             for row in await link.fetch(DEPENDENT_SCHEDULES, after, limit):
                 tenant = await pg.names.tenant_name(link, row["tenant"])
-                schedules.append(_dependent(row, tenant))
+                schedules.append(Dependent.of(read_schedule(row, tenant), row["definition"]))
         if found["wait"]:
-            for row in await link.fetch(DEPENDENT_EXECUTIONS, after, limit):
-                tenant = await pg.names.tenant_name(link, row["tenant"])
-                waiting.append(_waiting(row, tenant))
+            for owner, *row in await link.fetch(DEPENDENT_EXECUTIONS, after, limit):
+                waiting.append(Waiting.of(await pg.names.tenant_name(link, owner), *row))
     return Dependents(now=found["now"], schedules=tuple(schedules), waiting=tuple(waiting))
 
 
@@ -1350,21 +1251,3 @@ async def rule_out_dependents(pg: StoreContext, tenant: str, ids: Sequence[UUID]
     owner, count = await pg.db.settled(work)
     await after_commit(pg, after, owner)
     return count
-
-
-def _dependent(row: Row, tenant: str) -> Dependent:
-    fields = read_fields(row["definition"])
-    schedule = read_schedule(row, tenant)
-    return Dependent.of(schedule, fields.dependencies, fields.on_dependency_failure)
-
-
-def _waiting(row: Any, tenant: str) -> Waiting:
-    fields = read_fields(row["definition"])
-    return Waiting(
-        tenant=tenant,
-        id=row["id"],
-        job=row["name"],
-        at=row["at"],
-        dependencies=fields.dependencies,
-        on_failure=fields.on_dependency_failure,
-    )

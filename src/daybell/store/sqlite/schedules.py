@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import inf
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import UUID
 
 from daybell.core import checks
@@ -23,6 +23,7 @@ from daybell.core.schedule import (
     Due,
     Ended,
     Firing,
+    FiringOutcome,
     NewSchedule,
     Occurrence,
     Schedule,
@@ -32,7 +33,6 @@ from daybell.core.schedule import (
     Upstream,
     Waiting,
     gate_of,
-    read_fields,
 )
 from daybell.core.units import Instant, Seconds
 from daybell.core.views import Page, bytes_of, cut_page
@@ -52,15 +52,6 @@ from daybell.store.sqlite.transaction import Row, Transaction, shown_state, uuid
 from daybell.store.wakeups import Signal
 
 # Firing: a cursor advances, its ticks are recorded, their executions are created, all as one.
-
-
-class FiredSchedule(NamedTuple):
-    """A firing that was first, with its new ticks."""
-
-    owner: int
-    id: bytes  # of the schedule; made once
-    firing: Firing
-    ticks: list[Tick]
 
 
 _TENANT: Final = "SELECT n FROM tenant WHERE name = ?"
@@ -85,10 +76,9 @@ def fire(tx: Transaction, firings: Sequence[Firing]) -> list[bool]:
     once, when the results of its ticks are known.
     """
     answers: list[bool] = []
-    made: list[FiredSchedule] = []
+    made: dict[bytes, tuple[int, FiringOutcome]] = {}  # by schedule; not written yet
     creations: dict[str, tuple[int, Creation]] = {}
     meters: dict[str, Meter] = {}
-    moved: set[bytes] = set()  # not written yet
     for firing in firings:
         if firing.tenant not in creations:
             found = tx.execute(_TENANT, (firing.tenant,)).fetchone()
@@ -98,15 +88,12 @@ def fire(tx: Transaction, firings: Sequence[Firing]) -> list[bool]:
                 meters[firing.tenant] = Meter(tx, owner)
         owner, creation = creations[firing.tenant]
         id = firing.schedule.bytes
-        if id in moved:  # it must be read where the firing before has put it
-            made = write_firings(tx, made, creations)
-            moved.clear()
+        if id in made:  # it must be read where the firing before has put it
+            write_firings(tx, made, creations)
+            made.clear()
         answers.append(can_advance(tx, owner, id, firing))
         if answers[-1]:
-            moved.add(id)
-            made.append(
-                FiredSchedule(owner, id, firing, record_ticks(tx, owner, id, firing, creation))
-            )
+            made[id] = owner, record_ticks(tx, owner, id, firing, creation)
     write_firings(tx, made, creations)
     for tenant, meter in meters.items():
         meter.charge(tenant, is_refused=False)
@@ -122,20 +109,27 @@ def can_advance(tx: Transaction, owner: int, id: bytes, firing: Firing) -> bool:
 
 
 def write_firings(
-    tx: Transaction, made: Sequence[FiredSchedule], creations: dict[str, tuple[int, Creation]]
-) -> list[FiredSchedule]:
-    """Write these firings; return the rest to be written, which is empty."""
+    tx: Transaction,
+    made: Mapping[bytes, tuple[int, FiringOutcome]],
+    creations: Mapping[str, tuple[int, Creation]],
+) -> None:
+    """Write these firings with the results of their executions."""
     created = {name: creation.finish() for name, (_, creation) in creations.items()}
-    for one in made:
-        for tick in one.ticks:
+    for owner, outcome in made.values():
+        for tick in outcome.new_ticks:
             if tick.ruled_out is not None:
-                skip_tick(tx, one.owner, tick.ruled_out, tick.reason)
-    settled = [count_ticks(tx, one, created[one.firing.tenant]) for one in made]
-    tx.executemany(_ADVANCE, [row for row, _ in settled])
-    for (*_, owner, schedule, _), is_idle in settled:
-        if is_idle and tx.execute(_BEGIN_ANEW, (tx.now, owner, schedule)).rowcount:
+                skip_tick(tx, owner, tick.ruled_out, tick.reason)
+    rows: list[Row] = []
+    for id, (owner, one) in made.items():
+        for tick in one.new_ticks:
+            add_tick(tx, (owner, id), one, tick, created[one.firing.tenant])
+        counts = one.fired, one.last_at, one.skipped, one.missed
+        moved_at = max(tx.now, one.firing.planned_at)
+        rows.append((one.next_at, int(one.is_over), *counts, owner, id, moved_at))
+    tx.executemany(_ADVANCE, rows)
+    for id, (owner, one) in made.items():
+        if one.is_idle and tx.execute(_BEGIN_ANEW, (tx.now, owner, id)).rowcount:
             tx.signals.add(Signal.SCHEDULES)
-    return []
 
 
 _NOT_BEGUN: Final = f"SELECT n, {LINKS} FROM execution WHERE tenant = ? AND id = ? AND state < 5"
@@ -159,9 +153,9 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
 
 def record_ticks(
     tx: Transaction, owner: int, schedule: bytes, firing: Firing, creation: Creation
-) -> list[Tick]:
-    """Record the ticks that are not on record, and create their executions; return these ticks."""
-    new_ticks: list[Tick] = []
+) -> FiringOutcome:
+    """Record the ticks that are not on record, and create their executions."""
+    outcome = FiringOutcome(firing)
     for tick in firing.ticks:
         new = tick.execution
         row = (
@@ -175,13 +169,14 @@ def record_ticks(
             tick.count,
         )
         if tx.execute(_RECORD, row).rowcount == 0:
+            outcome.omit(tick)
             continue
-        new_ticks.append(tick)
+        outcome.new_ticks.append(tick)
         if new is not None:
             check_execution(new, 0)
             creation.find_gates([new])
             creation.add(new, is_new=new.unique_key is None)
-    return new_ticks
+    return outcome
 
 
 _BEGIN_ANEW: Final = """
@@ -190,54 +185,30 @@ UPDATE schedule SET next_at = ? + delay
 """
 
 
-def count_ticks(
-    tx: Transaction, advance: FiredSchedule, created: dict[UUID, Enqueued]
-) -> tuple[Row, bool]:
-    """Count the results of the ticks: return the values of _ADVANCE. Second: True if they have left
-    no execution that could start a fixed delay with its end, so that the delay has to start anew.
-    """
-    firing = advance.firing
-    last_at: Instant | None = None
-    fired = skipped = missed = refused = executions = 0
-    for tick in advance.ticks:
-        decision = tick.decision
-        if tick.execution is not None:
-            executions += 1
-            answer = created.get(tick.execution.id) if created else None
-            if answer is not None:
-                refused += 1
-                decision = correct_tick(tx, advance, tick, answer)
-        if decision is Decision.FIRED:
-            last_at, fired = tick.at, fired + 1
-        elif decision is Decision.SKIPPED:
-            skipped += 1
-        else:
-            missed += tick.count
-    next_at, is_over = firing.next_at, firing.is_over
-    if fired < sum(tick.execution is not None for tick in firing.ticks):
-        next_at, is_over = firing.if_refused_at or next_at, False
-    elif is_over:
-        next_at = None  # regardless of the plan: the schedule has ended
-    counts = fired, last_at, skipped, missed
-    moved_at = max(tx.now, firing.planned_at)
-    row = next_at, int(is_over), *counts, advance.owner, advance.id, moved_at
-    return row, executions > 0 and refused == executions
-
-
 _CORRECT: Final = """
 UPDATE tick SET execution = ?, decision = ?, reason = ?
  WHERE tenant = ? AND schedule = ? AND at = ?
 """
 
 
-def correct_tick(tx: Transaction, advance: FiredSchedule, tick: Tick, answer: Enqueued) -> Decision:
-    """Record a refusal by the overlap rule, or the holder of the key; return the decision."""
-    decision, reason = tick.decision, tick.reason
-    if answer.skipped:
-        decision, reason = Decision.SKIPPED, OVERLAP
-    key = advance.owner, advance.id, tick.at
-    tx.execute(_CORRECT, (answer.id.bytes, DECISION_CODES[decision], reason, *key))
-    return decision
+def add_tick(
+    tx: Transaction,
+    schedule: tuple[int, bytes],
+    outcome: FiringOutcome,
+    tick: Tick,
+    answers: Mapping[UUID, Enqueued],
+) -> None:
+    """Add a tick to the outcome. Correct its record if it has no execution of its own: the overlap
+    rule refused it, or another one holds the key.
+    """
+    if tick.execution is None:
+        outcome.add(tick, None)
+        return
+    answer = answers.get(tick.execution.id)
+    added = outcome.add(tick, answer or Enqueued(tick.execution.id))
+    if answer is not None:
+        result = answer.id.bytes, DECISION_CODES[added.decision], added.reason
+        tx.execute(_CORRECT, (*result, *schedule, tick.at))
 
 
 # Selects the columns that `read_schedule` reads.
@@ -557,14 +528,7 @@ def list_ticks(
     rows = tx.execute(_TICKS, (tx.names.tenant(tx, tenant), schedule.bytes, end, limit))
     return [
         TickRecord(
-            schedule=schedule,
-            at=at,
-            decision=DECISIONS[decision],
-            reason=reason,
-            until=until,
-            execution=uuid_or_none(execution),
-            count=count,
-            event=event,
+            schedule, at, DECISIONS[decision], reason, until, uuid_or_none(execution), count, event
         )
         for at, decision, reason, until, execution, count, event in rows
     ]
@@ -590,9 +554,7 @@ def list_occurrences(
     owner = tx.names.tenant(tx, tenant)
     rows = tx.execute(_OCCURRENCES, (schedule.bytes, since, until, owner, limit))
     return [
-        Occurrence(
-            scheduled_for=at, id=UUID(bytes=id), state=STATES[shown_state(state, run_at, tx.now)]
-        )
+        Occurrence(at, UUID(bytes=id), STATES[shown_state(state, run_at, tx.now)])
         for at, id, state, run_at in rows
     ]
 
@@ -622,21 +584,13 @@ def dependents(tx: Transaction, *, limit: int = 1000, after: UUID | None = None)
     schedules: list[Dependent] = []
     for row in tx.execute(_SCHEDULES, (first, limit)).fetchall():
         one = read_schedule(tx, row)
-        fields = read_fields(tx.execute(_DEFINITION, (row[0], one.job)).fetchone()[0])
-        schedules.append(Dependent.of(one, fields.dependencies, fields.on_dependency_failure))
-    waiting: list[Waiting] = []
-    for owner, id, job, at, text in tx.execute(_WAITING, (first, tx.now, limit)).fetchall():
-        fields = read_fields(text)
-        waiting.append(
-            Waiting(
-                tenant=tx.names.tenant_name(tx, owner),
-                id=UUID(bytes=id),
-                job=job,
-                at=at,
-                dependencies=fields.dependencies,
-                on_failure=fields.on_dependency_failure,
-            )
-        )
+        (definition,) = tx.execute(_DEFINITION, (row[0], one.job)).fetchone()
+        schedules.append(Dependent.of(one, definition))
+    rows = tx.execute(_WAITING, (first, tx.now, limit)).fetchall()
+    waiting = [
+        Waiting.of(tx.names.tenant_name(tx, owner), UUID(bytes=id), *row)
+        for owner, id, *row in rows
+    ]
     return Dependents(now=tx.now, schedules=tuple(schedules), waiting=tuple(waiting))
 
 
