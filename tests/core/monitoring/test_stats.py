@@ -102,6 +102,8 @@ def an_end(**options):
     options.setdefault("number", 1)
     options.setdefault("ended", 100)
     options.setdefault("outcome", Outcome.SUCCEEDED)
+    options.setdefault("state", None)
+    options.setdefault("kind", 0)
     return EndCount(**options)
 
 

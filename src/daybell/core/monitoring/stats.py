@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -32,6 +32,7 @@ COUNTS: Final = (
     "failed_attempts", "lost", "retried", "late", "missed",
 )  # fmt: skip
 DURATIONS: Final = ("run", "delay")
+TALLY_COLUMNS: Final = ", ".join((*COUNTS, *DURATIONS))  # of a row in a store
 PERCENTILES: Final = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
 METRICS: Final = (
     *COUNTS,
@@ -43,6 +44,7 @@ HOUR: Final = 3600
 ALWAYS: Final = 0  # the grain of totals
 MINUTES_KEPT_SECONDS: Final = 2 * 86400.0
 HOURS_KEPT_SECONDS: Final = 90 * 86400.0
+SECONDS_KEPT: Final = {MINUTE: MINUTES_KEPT_SECONDS, HOUR: HOURS_KEPT_SECONDS}  # by grain
 POINTS_MAX: Final = 1500  # of a series
 
 Histogram = dict[int, int]  # bucket to count, without empty ones
@@ -120,6 +122,16 @@ class Tally:
         self.run: Histogram = {} if run is None else run
         self.delay: Histogram = {} if delay is None else delay
 
+    @classmethod
+    def of_row(cls, row: Sequence[Any]) -> Tally:
+        """Read a tally from TALLY_COLUMNS."""
+        *counts, run, delay = row
+        return cls(counts, decode(run), decode(delay))
+
+    def to_row(self) -> tuple[Any, ...]:
+        """Return TALLY_COLUMNS."""
+        return (*self.counts, encode(self.run), encode(self.delay))
+
     def count(self, name: str, number: int = 1) -> None:
         """Add to one of COUNTS."""
         self.counts[_PLACES[name]] += number
@@ -172,16 +184,16 @@ class EndCount(NamedTuple):
     tenant: int
     job: int
     queue: str
+    kind: int  # its code
+    outcome: Outcome | None  # of the attempt; None: there was none
+    state: State | None  # of the execution; None: it goes on
     number: int
     ended: int  # minute
-    outcome: Outcome | None  # of the attempt; None: there was none
-    state: State | None = None  # of the execution; None: it goes on
     created: int | None = None  # minute; None: counted at another end, or not ended
     started: int | None = None  # minute
     run: int | None = None  # bucket
     delay: int | None = None  # bucket; None: the time from which it could start is not known
     is_late: bool = False
-    kind: int = 0  # its code
 
 
 class StatKey(NamedTuple):
@@ -303,6 +315,19 @@ class StatQuery(msgspec.Struct, frozen=True, kw_only=True):
     def grain(self) -> int:
         """The length of the periods that are read, in seconds: a minute, or an hour."""
         return HOUR if self.step % HOUR == 0 else MINUTE
+
+    @property
+    def periods(self) -> tuple[int, int]:
+        """The first period, and the first after the last."""
+        return int(self.since // self.grain), int(self.until // self.grain)
+
+    def add_up(self, rows: Iterable[Sequence[Any]]) -> dict[int, Tally]:
+        """Add up rows of a period and TALLY_COLUMNS by the number of the step."""
+        tallies: dict[int, Tally] = {}
+        for at, *columns in rows:
+            tally = tallies.setdefault(at // (self.step // self.grain), Tally())
+            tally.add(Tally.of_row(columns))
+        return tallies
 
 
 class StatRows(msgspec.Struct, frozen=True, kw_only=True):

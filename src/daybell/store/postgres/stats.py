@@ -10,12 +10,13 @@ from daybell.core.monitoring.stats import (
     ALWAYS,
     BOUNDS,
     COUNTS,
+    DURATIONS,
     HOUR,
-    HOURS_KEPT_SECONDS,
     KINDS,
     LATE_SECONDS,
     MINUTE,
-    MINUTES_KEPT_SECONDS,
+    SECONDS_KEPT,
+    TALLY_COLUMNS,
     EndCount,
     MissedTicks,
     StatKey,
@@ -24,8 +25,6 @@ from daybell.core.monitoring.stats import (
     StatTotal,
     Tallies,
     Tally,
-    decode,
-    encode,
     fold,
     fold_missed,
     kind_code,
@@ -39,7 +38,6 @@ from daybell.store.postgres.connection import Link, Row
 from daybell.store.postgres.context import StoreContext, Tx
 from daybell.store.timeouts import Pace
 
-_NAMES: Final = ", ".join(COUNTS)
 _TABLES: Final = {
     MINUTE: "daybell.stat_minute",
     HOUR: "daybell.stat_hour",
@@ -93,9 +91,10 @@ ENDS: Final = f"""
              coalesce(started_at - run_at > {LATE_SECONDS}, false) AS is_late,
              count(*)::int AS number
         FROM r GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
-    SELECT w.until, w.most, w.open, g.*,
+    SELECT w.until, w.most, w.open, g.tenant, g.job, g.state, g.outcome,
            (SELECT l.queue FROM daybell.lane l WHERE l.key = g.lane) AS queue,
-           (SELECT l.needs FROM daybell.lane l WHERE l.key = g.lane) AS needs
+           (SELECT l.needs FROM daybell.lane l WHERE l.key = g.lane) AS needs,
+           g.number, g.ended, g.created, g.started, g.run, g.delay, g.is_late
       FROM w LEFT JOIN g ON true
     """
 MARK_FOLD: Final = "UPDATE daybell.stat_fold SET until = $1, open = $2"
@@ -189,37 +188,24 @@ async def _fold(pg: StoreContext, limit: int) -> Folded:
 def _ends(rows: Iterable[Row]) -> Iterable[EndCount]:
     for row in rows:
         if row["number"] is not None:
-            yield EndCount(
-                tenant=row["tenant"],
-                job=row["job"],
-                queue=row["queue"],
-                number=row["number"],
-                ended=row["ended"],
-                outcome=None if row["outcome"] is None else OUTCOMES[row["outcome"]],
-                state=None if row["state"] is None else STATES[row["state"]],
-                created=row["created"],
-                started=row["started"],
-                run=row["run"],
-                delay=row["delay"],
-                is_late=row["is_late"],
-                kind=kind_code(row["needs"]),
-            )
+            tenant, job, state, outcome, queue, needs, *rest = row[3:]
+            kind, ended_as = kind_code(needs), OUTCOMES.get(outcome)
+            yield EndCount(tenant, job, queue, kind, ended_as, STATES.get(state), *rest)
 
 
 _OF_KEYS: Final = f"""
-    SELECT s.tenant, s.job, s.queue, s.at, {_NAMES}, run, delay
+    SELECT s.tenant, s.job, s.queue, s.at, {TALLY_COLUMNS}
       FROM unnest($1::int[], $2::int[], $3::text[], $4::int[]) u(tenant, job, queue, at),
            LATERAL (SELECT * FROM {{}} s
                      WHERE s.tenant = u.tenant AND s.job = u.job AND s.queue = u.queue
                        AND s.at = u.at LIMIT 1) s
     """
 _KEYS_TYPES: Final = ["int", "int", "text", "int", *["bigint"] * len(COUNTS), "bytea", "bytea"]
-_COLUMNS: Final = f"tenant, job, queue, at, {_NAMES}, run, delay"
 _ADD: Final = f"""
-    INSERT INTO {{}} ({_COLUMNS})
+    INSERT INTO {{}} (tenant, job, queue, at, {TALLY_COLUMNS})
     SELECT * FROM unnest({", ".join(f"${n}::{t}[]" for n, t in enumerate(_KEYS_TYPES, start=1))})
     ON CONFLICT (tenant, job, queue, at) DO UPDATE
-       SET {", ".join(f"{name} = excluded.{name}" for name in (*COUNTS, "run", "delay"))}
+       SET {", ".join(f"{name} = excluded.{name}" for name in (*COUNTS, *DURATIONS))}
     """
 
 
@@ -229,22 +215,14 @@ async def _add(tx: Tx, grain: int, tallies: Tallies) -> None:
     keys = list(zip(*tallies, strict=True))
     for row in await tx.fetch(_OF_KEYS.format(_TABLES[grain]), *map(list, keys)):
         tenant, job, queue, at, *columns = row.values()
-        tallies[StatKey(tenant, job, queue, at)].add(_tally(columns))
-    rows = [
-        (*key, *tally.counts, encode(tally.run), encode(tally.delay))
-        for key, tally in tallies.items()
-    ]
+        tallies[StatKey(tenant, job, queue, at)].add(Tally.of_row(columns))
+    rows = [(*key, *tally.to_row()) for key, tally in tallies.items()]
     await tx.execute(_ADD.format(_TABLES[grain]), *map(list, zip(*rows, strict=True)))
-
-
-def _tally(columns: list[object]) -> Tally:
-    *counts, run, delay = columns
-    return Tally(counts, decode(run), decode(delay))  # pyright: ignore[reportArgumentType]
 
 
 _JOB: Final = "SELECT key FROM daybell.job WHERE tenant = $1 AND name = $2"
 _OF_TIME: Final = f"""
-    SELECT s.at, {_NAMES}, run, delay
+    SELECT s.at, {TALLY_COLUMNS}
       FROM unnest($3::text[]) q(queue),
            LATERAL (SELECT * FROM {{}} s
                      WHERE s.tenant = $1 AND s.job = $2 AND s.queue = q.queue
@@ -266,21 +244,11 @@ async def read_stats(
                 raise JobNotFound(f"no job named {shown(query.job)}")
             if query.queue is None:
                 queues += await link.fetchval(_QUEUES, owner) or []
-        time = int(query.since // query.grain), int(query.until // query.grain)
-        table = _TABLES[query.grain]
-        rows = await link.fetch(_OF_TIME.format(table), owner, job, queues, *time)
+        statement = _OF_TIME.format(_TABLES[query.grain])
+        rows = await link.fetch(statement, owner, job, queues, *query.periods)
         live = await _unfinished(link, owner, job, query) if with_unfinished else []
-    size = query.step // query.grain
-    tallies: dict[int, Tally] = {}
-    for row in rows:
-        at, *columns = row.values()
-        tally = tallies.get(at // size)
-        if tally is None:
-            tallies[at // size] = _tally(columns)
-        else:
-            tally.add(_tally(columns))
     return StatRows(
-        tallies=tallies,
+        tallies=query.add_up(rows),
         unfinished={row["step"]: row["number"] for row in live if row["step"] is not None},
         is_complete=not live or live[0]["read"] < COUNT_ITEMS_MAX,
     )
@@ -288,11 +256,11 @@ async def read_stats(
 
 # The busiest jobs, and the queues.
 _TOTALS: Final = f"""
-    SELECT NULL AS name, s.queue, s.at, {_NAMES}, run, delay FROM daybell.stat_total s
+    SELECT NULL AS name, s.queue, s.at, {TALLY_COLUMNS} FROM daybell.stat_total s
      WHERE s.tenant = $1 AND s.job = 0 AND s.queue <> ''
      UNION ALL
-    SELECT (SELECT j.name FROM daybell.job j WHERE j.key = s.job), s.queue, s.at, {_NAMES},
-           run, delay
+    SELECT (SELECT j.name FROM daybell.job j WHERE j.key = s.job), s.queue, s.at,
+           {TALLY_COLUMNS}
       FROM (SELECT * FROM daybell.stat_total s WHERE s.tenant = $1 AND s.job > 0
              ORDER BY s.started DESC, s.job LIMIT $2) s
     """
@@ -302,11 +270,10 @@ async def read_totals(pg: StoreContext, tenant: str, *, jobs: int) -> list[StatT
     async with pg.db.link(Pace.VIEW) as link:
         owner = await pg.names.tenant(link, tenant)
         rows = await link.fetch(_TOTALS, owner, jobs)
-    found: list[StatTotal] = []
-    for row in rows:
-        name, queue, kind, *columns = row.values()
-        found.append(StatTotal(name, queue, KINDS[kind], _tally(columns)))
-    return found
+    return [
+        StatTotal(name, queue, KINDS[kind], Tally.of_row(columns))
+        for name, queue, kind, *columns in rows
+    ]
 
 
 _UNFINISHED: Final = f"""
@@ -341,7 +308,7 @@ _OLD: Final = {
 async def remove_stats(tx: Tx, now: Instant, limit: int) -> list[int]:
     """Remove old minutes and hours, at most `limit` of each; return how many."""
     removed: list[int] = []
-    for grain, kept in ((MINUTE, MINUTES_KEPT_SECONDS), (HOUR, HOURS_KEPT_SECONDS)):
+    for grain, kept in SECONDS_KEPT.items():
         answer = await tx.execute(_OLD[grain], int((now - kept) // grain), limit)
         removed.append(int(answer.rpartition(" ")[2]))
     return removed

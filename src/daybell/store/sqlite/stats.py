@@ -17,11 +17,11 @@ from daybell.core.monitoring.stats import (
     BOUNDS,
     COUNTS,
     HOUR,
-    HOURS_KEPT_SECONDS,
     KINDS,
     LATE_SECONDS,
     MINUTE,
-    MINUTES_KEPT_SECONDS,
+    SECONDS_KEPT,
+    TALLY_COLUMNS,
     EndCount,
     MissedTicks,
     StatKey,
@@ -30,8 +30,6 @@ from daybell.core.monitoring.stats import (
     StatTotal,
     Tallies,
     Tally,
-    decode,
-    encode,
     fold,
     fold_missed,
     kind_code,
@@ -43,10 +41,9 @@ from daybell.store.codec import OUTCOME_CODES, OUTCOMES, STATE_CODES, STATES
 from daybell.store.sqlite.connection import IN_MEMORY
 from daybell.store.sqlite.transaction import Row, Transaction
 
-_NAMES: Final = ", ".join(COUNTS)
 _TABLES: Final = {MINUTE: "stat_minute", HOUR: "stat_hour", ALWAYS: "stat_total"}
 
-# The parts of an end that the statistics tell apart: tenant, job, lane, minute, outcome, state,
+# The parts of an end that the statistics tell apart: tenant, job, lane, outcome, state, minute,
 # minutes of creation and start, buckets of run time and delay, lateness.
 EndKey: TypeAlias = tuple[Any, ...]
 
@@ -195,60 +192,38 @@ def _key(
         started = run = delay = None
         is_late = False
     else:
-        started, run = started_at // MINUTE, bisect_right(BOUNDS, ended_at - started_at)
+        started, run = int(started_at // MINUTE), bisect_right(BOUNDS, ended_at - started_at)
         delay = bisect_right(BOUNDS, started_at - run_at)
         is_late = started_at - run_at > LATE_SECONDS
-    created = None if state is None else created_at // MINUTE
-    ended = ended_at // MINUTE
-    return tenant, job, lane, ended, outcome, state, created, started, run, delay, is_late
+    created = None if state is None else int(created_at // MINUTE)
+    ended = int(ended_at // MINUTE)
+    return tenant, job, lane, outcome, state, ended, created, started, run, delay, is_late
 
 
 def _end(tx: Transaction, key: EndKey, number: int) -> EndCount:
-    tenant, job, lane, ended, outcome, state, created, started, run, delay, is_late = key
+    tenant, job, lane, outcome, state, *rest = key
     queue, needs = tx.names.lane_row(tx, lane)
-    return EndCount(
-        tenant=tenant,
-        job=job,
-        queue=queue,
-        number=number,
-        ended=int(ended),
-        outcome=None if outcome is None else OUTCOMES[outcome],
-        state=None if state is None else STATES[state],
-        created=None if created is None else int(created),
-        started=None if started is None else int(started),
-        run=run,
-        delay=delay,
-        is_late=is_late,
-        kind=kind_code(needs),
-    )
-
-
-def _read(grain: int) -> str:
-    return f"SELECT {_NAMES}, run, delay FROM {_TABLES[grain]}"
+    kind, ended_as = kind_code(needs), OUTCOMES.get(outcome)
+    return EndCount(tenant, job, queue, kind, ended_as, STATES.get(state), number, *rest)
 
 
 _OF_KEY: Final = "WHERE tenant = ? AND job = ? AND queue = ? AND at = ?"
 _ADD: Final = {
-    grain: f"INSERT OR REPLACE INTO {table} (tenant, job, queue, at, {_NAMES}, run, delay)"
+    grain: f"INSERT OR REPLACE INTO {table} (tenant, job, queue, at, {TALLY_COLUMNS})"
     f" VALUES ({', '.join('?' * (len(COUNTS) + 6))})"
     for grain, table in _TABLES.items()
 }
 
 
 def _add(tx: Transaction, grain: int, tallies: Tallies) -> None:
-    read = f"{_read(grain)} {_OF_KEY}"
+    read = f"SELECT {TALLY_COLUMNS} FROM {_TABLES[grain]} {_OF_KEY}"
     written: list[Row] = []
     for key, tally in tallies.items():
         row = tx.execute(read, key).fetchone()
         if row is not None:
-            tally.add(_tally(row))
-        written.append((*key, *tally.counts, encode(tally.run), encode(tally.delay)))
+            tally.add(Tally.of_row(row))
+        written.append((*key, *tally.to_row()))
     tx.executemany(_ADD[grain], written)
-
-
-def _tally(row: Row) -> Tally:
-    *counts, run, delay = row
-    return Tally(counts, decode(run), decode(delay))
 
 
 _JOB: Final = "SELECT n FROM job WHERE tenant = ? AND name = ?"
@@ -269,17 +244,9 @@ def read_stats(
         job = found[0]
         if query.queue is None:
             queues += [queue for (queue,) in tx.execute(_QUEUES, (owner,))]
-    select = _read(query.grain).replace("SELECT ", "SELECT at, ")
-    size = query.step // query.grain
-    tallies: dict[int, Tally] = {}
-    for queue in queues:
-        time = query.since // query.grain, query.until // query.grain
-        for at, *row in tx.execute(f"{select} {_OF_TIME}", (owner, job, queue, *time)):
-            tally = tallies.get(at // size)
-            if tally is None:
-                tallies[at // size] = _tally(tuple(row))
-            else:
-                tally.add(_tally(tuple(row)))
+    select = f"SELECT at, {TALLY_COLUMNS} FROM {_TABLES[query.grain]} {_OF_TIME}"
+    keys = [(owner, job, queue, *query.periods) for queue in queues]
+    tallies = query.add_up(row for key in keys for row in tx.execute(select, key))
     unfinished, is_complete = (
         _unfinished(tx, owner, job, query) if with_unfinished else (dict[int, int](), True)
     )
@@ -288,10 +255,10 @@ def read_stats(
 
 # The busiest jobs, and the queues.
 _TOTALS: Final = f"""
-SELECT NULL AS name, queue, at, {_NAMES}, run, delay FROM stat_total WHERE tenant = ?1 AND job = 0
+SELECT NULL AS name, queue, at, {TALLY_COLUMNS} FROM stat_total WHERE tenant = ?1 AND job = 0
    AND queue <> ''
  UNION ALL
-SELECT (SELECT name FROM job WHERE n = job), queue, at, {_NAMES}, run, delay FROM (
+SELECT (SELECT name FROM job WHERE n = job), queue, at, {TALLY_COLUMNS} FROM (
     SELECT * FROM stat_total WHERE tenant = ?1 AND job > 0 ORDER BY started DESC, job LIMIT ?2)
 """
 
@@ -299,7 +266,7 @@ SELECT (SELECT name FROM job WHERE n = job), queue, at, {_NAMES}, run, delay FRO
 def read_totals(tx: Transaction, tenant: str, *, jobs: int) -> list[StatTotal]:
     owner = tx.names.tenant(tx, tenant)
     return [
-        StatTotal(name, queue, KINDS[kind], _tally(tuple(row)))
+        StatTotal(name, queue, KINDS[kind], Tally.of_row(row))
         for name, queue, kind, *row in tx.execute(_TOTALS, (owner, jobs))
     ]
 
@@ -351,10 +318,9 @@ _OLD: Final = {
 
 def remove_stats(tx: Transaction, limit: int) -> tuple[int, int]:
     """Remove old minutes and hours, at most `limit` of each; answer how many."""
-    before = {MINUTE: MINUTES_KEPT_SECONDS, HOUR: HOURS_KEPT_SECONDS}
     minutes, hours = (
         tx.execute(_OLD[grain], ((tx.now - kept) // grain, limit)).rowcount
-        for grain, kept in before.items()
+        for grain, kept in SECONDS_KEPT.items()
     )
     return minutes, hours
 
