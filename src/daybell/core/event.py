@@ -50,15 +50,9 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     time: Instant | None = None  # as specified by the sender; no decision depends on it
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Event(NewEvent, frozen=True, kw_only=True, gc=False):
     """A recorded event."""
 
-    id: str
-    source: str
-    name: str
-    data: str
-    execution: UUID | None = None
-    time: Instant | None = None
     received_at: Instant
 
 
@@ -265,7 +259,7 @@ TIMED: Final = frozenset({StepKind.SLEEP, StepKind.WAIT})  # kinds with a `wake_
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A recorded step."""
+    """A recorded step. Stores have columns of these names."""
 
     n: int
     name: str

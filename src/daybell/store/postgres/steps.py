@@ -9,7 +9,7 @@ from functools import partial
 from itertools import groupby
 from math import inf
 from operator import attrgetter, itemgetter
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from msgspec.structs import asdict, replace
@@ -50,6 +50,7 @@ from daybell.store.postgres.enqueue import STALE_TRIES, enqueue_on, notify_enque
 from daybell.store.postgres.gates import count_ticks, end_waits, lock_gates
 from daybell.store.postgres.names import IN_HISTORY, JobKey, Outdated, Specs, within_page
 from daybell.store.postgres.queue import HELD, IS_HELD, count_by_lease, fence_columns
+from daybell.store.postgres.run_rows import columns_of
 from daybell.store.postgres.schedules import FIELDS, read_schedule
 from daybell.store.run_driver import select_waits
 from daybell.store.timeouts import Pace
@@ -292,15 +293,7 @@ def name_lock(owner: int, name: str) -> int:
 
 
 def read_event(row: Row) -> Event:
-    return Event(
-        id=row["id"],
-        source=row["source"],
-        name=row["name"],
-        data=row["data"],
-        execution=row["execution"],
-        time=row["time"],
-        received_at=row["received_at"],
-    )
+    return Event(**{name: row[name] for name in Event.__struct_fields__})
 
 
 # Events: a tick for each listener, in the transaction that stores the event.
@@ -386,11 +379,7 @@ async def fire_events(
     await tx.execute(
         COUNT_EVENTS,
         owner,
-        [one.schedule.id for one in listeners],
-        [one.fired for one in listeners],
-        [one.skipped for one in listeners],
-        [one.missed for one in listeners],
-        [one.last_at for one in listeners],
+        *columns_of(listeners, "schedule.id", "fired", "skipped", "missed", "last_at"),
     )
     await count_ticks(tx, owner, len(specs.made))
     return plan.executions_of([number for number, _ in events]), specs
@@ -493,8 +482,7 @@ async def note_files(
                 owner,
                 root,
                 list(seen),
-                [mark.size for mark in marks],
-                [mark.changed_at for mark in marks],
+                *columns_of(marks, "size", "changed_at"),
                 [str(mark.inode) for mark in marks],
             )
             await tx.execute(FORGET, owner, root, sorted(gone))
@@ -573,10 +561,7 @@ async def find_earlier(
             EARLIER_EVENTS,
             owner,
             list(range(len(left))),
-            [search.wait.event for search in left],
-            [search.key for search in left],
-            [search.since for search in left],
-            [search.after for search in left],
+            *columns_of(left, "wait.event", "key", "since", "after"),
             [INSTANT_MAX if search.until is None else search.until for search in left],
         )
         searches, left = left, list[EventSearch]()
@@ -624,9 +609,8 @@ def _age(event: Row) -> tuple[Instant, int]:
 
 PART_CHARS_MAX: Final = 8 * 1024 * 1024  # of results that are written in one statement
 SLEEP: Final = STEP_CODES[StepKind.SLEEP]
-COLUMNS: Final = (
-    "execution, n, name, kind, result, error, failures, wake_at, started_at, finished_at, is_done"
-)
+STEP_FIELDS: Final = Step.__struct_fields__
+COLUMNS: Final = ", ".join(("execution", *STEP_FIELDS))
 # The new values of a step that is run again; its start time stays.
 REPLACED: Final = ("name", "kind", "result", "error", "failures", "wake_at", "finished_at", "event")
 
@@ -729,15 +713,9 @@ async def _write_plain(
     rows = await tx.fetch(
         WRITE_PLAIN,
         *_guard(owner, worker, ordered),
-        [step.n for step in ordered],
-        [step.name for step in ordered],
+        *columns_of(ordered, "n", "name"),
         [STEP_CODES[step.kind] for step in ordered],
-        [step.result for step in ordered],
-        [step.error for step in ordered],
-        [step.failures for step in ordered],
-        [step.is_done for step in ordered],
-        [step.ran for step in ordered],
-        [step.delay for step in ordered],
+        *columns_of(ordered, "result", "error", "failures", "is_done", "ran", "delay"),
     )
     return {(row["execution"], row["n"]): _step(row) for row in rows}
 
@@ -843,16 +821,10 @@ async def _put_steps(
         PUT_STEPS,
         owner,
         [id for id, _ in steps],
-        [step.n for step in made],
-        [step.name for step in made],
+        *columns_of(made, "n", "name"),
         [STEP_CODES[step.kind] for step in made],
-        [step.result for step in made],
-        [step.error for step in made],
-        [step.failures for step in made],
-        [step.wake_at for step in made],
-        [step.started_at for step in made],
-        [step.finished_at for step in made],
-        [step.is_done for step in made],
+        *columns_of(made, "result", "error", "failures", "wake_at"),
+        *columns_of(made, "started_at", "finished_at", "is_done"),
         [None if place not in events else events[place]["number"] for place in steps],
     )
 
@@ -874,8 +846,7 @@ async def _open_waits(tx: Tx, owner: int, batch: WaitBatch) -> None:
     await tx.execute(
         OPEN_WAIT,
         owner,
-        [wait.id for wait in still],
-        [wait.n for wait in still],
+        *columns_of(still, "id", "n"),
         [batch.steps[wait.id, wait.n].wake_at for wait in still],
         [wait.event for wait in still],
         [wait_key(wait.match) for wait in still],
@@ -933,25 +904,18 @@ def _is_wait(step: NewStep) -> bool:
     return step.kind is StepKind.WAIT
 
 
-def _guard(owner: int, worker: UUID, steps: Sequence[NewStep]) -> tuple[object, ...]:
+def _guard(
+    owner: int, worker: UUID, writes: Sequence[NewStep] | Sequence[NewLogPart]
+) -> tuple[object, ...]:
     """Return the first six parameters of every statement with HELD."""
-    leases = count_by_lease(steps)
-    return (owner, worker, list(leases), *fence_columns(steps, leases))
+    leases = count_by_lease(writes)
+    return (owner, worker, list(leases), *fence_columns(writes, leases))
 
 
 def _step(row: Row) -> Step:
-    return Step(
-        n=row["n"],
-        name=row["name"],
-        kind=STEP_KINDS[row["kind"]],
-        result=row["result"],
-        error=row["error"],
-        failures=row["failures"],
-        wake_at=row["wake_at"],
-        started_at=row["started_at"],
-        finished_at=row["finished_at"],
-        is_done=row["is_done"],
-    )
+    values: dict[str, Any] = {name: row[name] for name in STEP_FIELDS}
+    values["kind"] = STEP_KINDS[row["kind"]]
+    return Step(**values)
 
 
 # Logs of tasks.
@@ -971,18 +935,9 @@ WRITE_LOG: Final = f"""
 async def write_log(
     pg: StoreContext, tenant: str, *, worker: UUID, parts: Sequence[NewLogPart]
 ) -> None:
-    leases = count_by_lease(parts)
     async with pg.db.link() as link:
-        key = await pg.names.tenant(link, tenant)
-        await link.execute(
-            WRITE_LOG,
-            key,
-            worker,
-            list(leases),
-            *fence_columns(parts, leases),
-            [part.number for part in parts],
-            [part.text for part in parts],
-        )
+        guard = _guard(await pg.names.tenant(link, tenant), worker, parts)
+        await link.execute(WRITE_LOG, *guard, *columns_of(parts, "number", "text"))
 
 
 # A part is there twice if it was written again because the first answer was lost. Of the execution

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from msgspec.structs import asdict, replace
@@ -78,10 +78,8 @@ def record(
     return [record_steps(tx, owner, worker.bytes, new) for new in steps]
 
 
-_COLUMNS: Final = (
-    "s.n, s.name, s.kind, s.result, s.error, s.failures, s.wake_at, s.started_at, s.finished_at,"
-    " s.is_done"
-)
+_FIELDS: Final = Step.__struct_fields__
+_COLUMNS: Final = ", ".join(f"s.{name}" for name in _FIELDS)
 _READ: Final = f"""
 SELECT {_COLUMNS} FROM execution e JOIN step s ON s.execution = e.n
  WHERE e.tenant = ? AND e.id = ? ORDER BY s.n
@@ -89,26 +87,15 @@ SELECT {_COLUMNS} FROM execution e JOIN step s ON s.execution = e.n
 
 
 def step_of(row: Row) -> Step:
-    n, name, kind, result, error, failures, wake_at, started_at, finished_at, is_done = row
-    return Step(
-        n=n,
-        name=name,
-        kind=STEP_KINDS[kind],
-        result=result,
-        error=error,
-        failures=failures,
-        wake_at=wake_at,
-        started_at=started_at,
-        finished_at=finished_at,
-        is_done=bool(is_done),
-    )
+    values: dict[str, Any] = dict(zip(_FIELDS, row, strict=True))
+    values["kind"], values["is_done"] = STEP_KINDS[values["kind"]], bool(values["is_done"])
+    return Step(**values)
 
 
 _HELD: Final = f"SELECT n, created_at FROM execution WHERE {FENCE}"
 _BEFORE: Final = f"SELECT {_COLUMNS} FROM step s WHERE s.execution = ? AND s.n = ?"
-_WRITE: Final = """
-INSERT INTO step (execution, n, name, kind, result, error, failures, wake_at, started_at,
-                  finished_at, is_done, event)
+_WRITE: Final = f"""
+INSERT INTO step (execution, {", ".join(_FIELDS)}, event)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (execution, n) DO UPDATE
    SET name = excluded.name, kind = excluded.kind, result = excluded.result,
@@ -140,19 +127,8 @@ def record_steps(tx: Transaction, owner: int, worker: bytes, new: NewStep) -> St
             open_wait(tx, owner, execution, new, step.wake_at)
         elif before is not None:
             tx.execute(_CLOSE, (execution, new.n))
-    values = (
-        step.n,
-        step.name,
-        STEP_CODES[step.kind],
-        step.result,
-        step.error,
-        step.failures,
-        step.wake_at,
-        step.started_at,
-        step.finished_at,
-        int(step.is_done),
-    )
-    tx.execute(_WRITE, (execution, *values, number))
+    values = asdict(step) | {"kind": STEP_CODES[step.kind]}
+    tx.execute(_WRITE, (execution, *values.values(), number))
     return step
 
 
@@ -296,16 +272,9 @@ def list_events(
 
 
 def event_of(row: Row) -> Event:
-    _, id, source, name, data, execution, time, received_at = row
-    return Event(
-        id=id,
-        source=source,
-        name=name,
-        data=data,
-        execution=uuid_or_none(execution),
-        time=time,
-        received_at=received_at,
-    )
+    values: dict[str, Any] = dict(zip(Event.__struct_fields__, row[1:], strict=True))
+    values["execution"] = uuid_or_none(values["execution"])
+    return Event(**values)
 
 
 # Events: a tick for each listener, in the transaction that stores the event.
