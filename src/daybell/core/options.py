@@ -84,7 +84,7 @@ from daybell.core.units import (
 from daybell.core.when import Calendar, Misfire
 from daybell.core.when.declared import (
     When,
-    read_dst,
+    check_dst,
 )
 from daybell.core.when.event import without_event
 from daybell.core.when.rule import Dependency, name_of
@@ -864,7 +864,7 @@ _ROWS: Final = (
                            "fold": {"enum": ["first", "second", "both"]}},
             "additionalProperties": False,
         },
-        read=lambda value, what: read_dst(value), merge="keep", part="schedule",
+        read=lambda value, what: check_dst(value), merge="keep", part="schedule",
     ),
     Option(
         name="start_at", meaning="It does not fire before this time, or date in its zone.",

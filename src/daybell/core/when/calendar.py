@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import date, datetime, time, timedelta
 from functools import lru_cache
-from typing import Any, Final, Literal, Protocol, cast
+from typing import Any, Final, Literal, NamedTuple, Protocol, cast
 
 from daybell.core.limits import BLACKOUTS_MAX, SCHEDULE_DATES_MAX
 from daybell.core.units import Instant, to_iso
@@ -187,6 +187,27 @@ _HOLIDAYS_COST: Final = 300  # of one year
 _KNOWN_MAX: Final = 1_000
 
 
+class _Search(NamedTuple):
+    """A search of ticks from an instant on, or back from it."""
+
+    schedule: TickRule
+    effort: Effort
+    is_onward: bool
+
+    @property
+    def tz(self) -> str:
+        return self.schedule.tz
+
+    @property
+    def step(self) -> timedelta:
+        return _DAY if self.is_onward else -_DAY
+
+    def tick(self, at: Instant) -> Instant | None:
+        """Return the first tick later than `at`, or the last one that is not later."""
+        find = self.schedule.tick_after if self.is_onward else self.schedule.tick_until
+        return find(at, self.effort)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calendar:
     """The closed days, in the schedule's zone."""
@@ -235,24 +256,20 @@ class Calendar:
 
     def tick_after(self, schedule: TickRule, after: Instant, effort: Effort) -> Instant | None:
         """Return the first tick later than `after` that this calendar keeps or moves there."""
-        find = self._find_open_after if self.on_closed == "skip" else self._find_moved_after
-        for _ in range(len(self._blackouts) + 1):
-            tick = find(schedule, after, effort)
-            blackout = None if tick is None else self._blackout(tick)
-            if blackout is None:
-                return tick
-            after = just_before(blackout[1])
-        return None
+        return self._find(_Search(schedule, effort, is_onward=True), after)
 
     def tick_until(self, schedule: TickRule, until: Instant, effort: Effort) -> Instant | None:
         """Return the last such tick that is not later than `until`."""
-        find = self._find_open_until if self.on_closed == "skip" else self._find_moved_until
+        return self._find(_Search(schedule, effort, is_onward=False), until)
+
+    def _find(self, search: _Search, at: Instant) -> Instant | None:
+        find = self._find_open if self.on_closed == "skip" else self._find_moved
         for _ in range(len(self._blackouts) + 1):
-            tick = find(schedule, until, effort)
+            tick = find(search, at)
             blackout = None if tick is None else self._blackout(tick)
             if blackout is None:
                 return tick
-            until = just_before(blackout[0])
+            at = just_before(blackout[search.is_onward])
         return None
 
     def _blackout(self, tick: Instant) -> tuple[Instant, Instant] | None:
@@ -270,70 +287,38 @@ class Calendar:
     def _blackouts(self) -> tuple[tuple[Instant, Instant], ...]:
         return cast("tuple[tuple[Instant, Instant], ...]", self.blackouts)
 
-    def _find_open_after(
-        self, schedule: TickRule, after: Instant, effort: Effort
-    ) -> Instant | None:
+    def _find_open(self, search: _Search, at: Instant) -> Instant | None:
         for _ in range(_TRIES):
-            tick = schedule.tick_after(after, effort)
+            tick = search.tick(at)
             if tick is None:
                 return None
-            day = local(tick, schedule.tz).date()
-            if self.is_open(day, effort):
+            day = local(tick, search.tz).date()
+            if self.is_open(day, search.effort):
                 return tick
-            opening = self._nearest_open(day, _DAY, effort)
-            if opening is None:
+            open_day = self._nearest_open(day, search.step, search.effort)
+            if open_day is None:
                 return None
-            after = just_before(start_of(opening, schedule.tz))
+            edge = open_day if search.is_onward else open_day + _DAY
+            at = just_before(start_of(edge, search.tz))
         return None
 
-    def _find_open_until(
-        self, schedule: TickRule, until: Instant, effort: Effort
-    ) -> Instant | None:
-        for _ in range(_TRIES):
-            tick = schedule.tick_until(until, effort)
-            if tick is None:
-                return None
-            day = local(tick, schedule.tz).date()
-            if self.is_open(day, effort):
-                return tick
-            closing = self._nearest_open(day, -_DAY, effort)
-            if closing is None:
-                return None
-            until = just_before(start_of(closing + _DAY, schedule.tz))
-        return None
-
-    # With moved ticks, an open day has its own ticks and those of adjacent closed days.
-
-    def _find_moved_after(
-        self, schedule: TickRule, after: Instant, effort: Effort
-    ) -> Instant | None:
-        tz = schedule.tz
-        day = self._destination(local(after, tz).date(), _DAY, effort)
+    def _find_moved(self, search: _Search, at: Instant) -> Instant | None:
+        """Find a tick where an open day has its own ticks and those of adjacent closed days."""
+        effort, tz = search.effort, search.tz
+        day = self._destination(local(at, tz).date(), search.step, effort)
+        moved_to = first_moved if search.is_onward else last_moved
         for _ in range(_TRIES):
             if day is None:
                 return None
             days = self._days_moved_to(day, effort)
-            moved = first_moved(schedule, days, day, after, effort)
+            moved = moved_to(search.schedule, days, day, at, effort)
             if moved is not None:
                 return moved
-            tick = schedule.tick_after(just_before(start_of(days[1] + _DAY, tz)), effort)
-            day = None if tick is None else self._destination(local(tick, tz).date(), _DAY, effort)
-        return None
-
-    def _find_moved_until(
-        self, schedule: TickRule, until: Instant, effort: Effort
-    ) -> Instant | None:
-        tz = schedule.tz
-        day = self._destination(local(until, tz).date(), -_DAY, effort)
-        for _ in range(_TRIES):
-            if day is None:
+            edge = days[1] + _DAY if search.is_onward else days[0]
+            tick = search.tick(just_before(start_of(edge, tz)))
+            if tick is None:
                 return None
-            days = self._days_moved_to(day, effort)
-            moved = last_moved(schedule, days, day, until, effort)
-            if moved is not None:
-                return moved
-            tick = schedule.tick_until(just_before(start_of(days[0], tz)), effort)
-            day = None if tick is None else self._destination(local(tick, tz).date(), -_DAY, effort)
+            day = self._destination(local(tick, tz).date(), search.step, effort)
         return None
 
     def _destination(self, day: date, onward: timedelta, effort: Effort) -> date | None:

@@ -14,7 +14,7 @@ from daybell.core.when import After, At, Manual, Misfire, Schedule, Union
 from daybell.core.when.cursor import first_tick
 from daybell.core.when.recurrence import way_out
 from daybell.core.when.rule import Options, resolve_options
-from daybell.core.when.zone import check_keys
+from daybell.core.when.zone import read_dst
 from daybell.errors import InvalidSchedule, shown
 
 When = Schedule | str | Mapping[str, Any]
@@ -80,7 +80,7 @@ def read_schedule(
         lacking = {name: usual[name] for name in _PLAIN if getattr(schedule, name) is None}
         schedule = schedule.replaced(**lacking)
     if "dst" in said:
-        schedule = _with_dst(schedule, read_dst(said["dst"]))
+        schedule = _with_dst(schedule, check_dst(said["dst"]))
     _check_span(schedule)
     if now is not None:
         check_future(schedule, now)
@@ -103,15 +103,9 @@ def _has_own_tz(schedule: Mapping[str, Any]) -> bool:
     return "any" in schedule or "TZID" in str(schedule.get("rrule", "")).upper()
 
 
-def read_dst(value: object) -> Mapping[str, str]:
-    """Read the rule for times that a change of the clocks leaves out or repeats."""
-    if not isinstance(value, Mapping):
-        raise InvalidSchedule(
-            f'dst {shown(value)} is not an object such as {{"gap": "skip", "fold": "both"}}',
-            field="dst",
-        )
-    given = cast("Mapping[str, Any]", value)
-    check_keys(given, ("gap", "fold"), what="dst")
+def check_dst(value: object) -> dict[str, str]:
+    """Read the rules for changes of the clocks, and check their words."""
+    given = read_dst(value)
     for name, words in (("gap", ("shift", "skip")), ("fold", ("first", "second", "both"))):
         if name in given and given[name] not in words:
             raise InvalidSchedule(
@@ -120,14 +114,14 @@ def read_dst(value: object) -> Mapping[str, str]:
     return given
 
 
-def _with_dst(schedule: Schedule, dst: Mapping[str, str]) -> Schedule:
+def _with_dst(schedule: Schedule, dst: dict[str, str]) -> Schedule:
     """Return the schedule with this rule, unless it has an unusual rule of its own."""
     if isinstance(schedule, Union):
         parts = tuple(_with_dst(part, dst) for part in schedule.parts)
         return schedule.replaced(parts=parts)
     if (getattr(schedule, "gap", None), getattr(schedule, "fold", None)) != ("shift", "first"):
         return schedule
-    return Schedule.parse({**schedule.to_dict(), "dst": dict(dst)})
+    return Schedule.parse({**schedule.to_dict(), "dst": dst})
 
 
 def _check_span(schedule: Schedule) -> None:

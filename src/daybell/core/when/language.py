@@ -50,7 +50,7 @@ from daybell.core.when.rule import (
     read_after,
     resolve_options,
 )
-from daybell.core.when.zone import Effort, Fold, Gap, check_keys, choice, local, nearest
+from daybell.core.when.zone import Effort, Fold, Gap, check_keys, choice, local, nearest, read_dst
 from daybell.errors import InvalidSchedule, UsageError, shown
 
 # Cron: macros, and the texts of other schedulers.
@@ -296,7 +296,7 @@ def _read_object(given: Given, now: Instant | None, depth: int, effort: Effort) 
     if kind == "any":
         return _read_union(given, options, depth, effort)
     if kind == "rrule":
-        rule = read_rrule(given["rrule"], **_dst(given), **options)
+        rule = read_rrule(given["rrule"], **read_dst(given.get("dst", {})), **options)
         check_any(rule, effort)
         return rule
     return _read_kind(kind, given, options, now)
@@ -319,7 +319,8 @@ def _read_kind(kind: str, given: Given, options: Given, now: Instant | None) -> 
     value = given[kind]
     match kind:
         case "cron":
-            return cron(value, dialect=given.get("dialect", "unix"), **_dst(given), **options)
+            dst = read_dst(given.get("dst", {}))
+            return cron(value, dialect=given.get("dialect", "unix"), **dst, **options)
         case "every":
             mode, anchor = given.get("mode", "rate"), given.get("anchor")
             return every(value, mode=mode, anchor=anchor, **options)
@@ -400,17 +401,6 @@ _EXTRA: Final = {
 }
 # All keys of a schedule besides its options.
 KEYS: Final = frozenset((*_KINDS, *(key for extra in _EXTRA.values() for key in extra)))
-
-
-def _dst(given: Given) -> dict[str, Any]:
-    dst = given.get("dst", {})
-    if not isinstance(dst, Mapping):
-        raise InvalidSchedule(
-            f'dst {shown(dst)} is not an object such as {{"gap": "skip", "fold": "both"}}',
-            field="dst",
-        )
-    check_keys(cast("Given", dst), ("gap", "fold"), what="dst")
-    return dict(cast("Given", dst))
 
 
 # Words for lists, numbers and durations.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, Unpack
+from typing import Any, Final, NamedTuple, TypeVar, Unpack
 
 from daybell.core.limits import RRULE_CHARS_MAX, SCHEDULE_DATES_MAX
 from daybell.core.units import Instant
@@ -83,9 +83,7 @@ class _Times:
 
     def after(self, wall: Wall, effort: Effort) -> Wall | None:
         for _ in range(SCHEDULE_DATES_MAX + 1):
-            place = bisect_right(self.added, wall)
-            found = [self.repetition.after(wall, effort), *self.added[place : place + 1]]
-            first = min((one for one in found if one is not None), default=None)
+            first = _next_of(self.added, wall, self.repetition.after(wall, effort))
             if first is None or not self.is_removed(first):
                 return first
             wall = first
@@ -93,9 +91,7 @@ class _Times:
 
     def until(self, wall: Wall, effort: Effort) -> Wall | None:
         for _ in range(SCHEDULE_DATES_MAX + 1):
-            place = bisect_right(self.added, wall)
-            found = [self.repetition.until(wall, effort), *self.added[max(place - 1, 0) : place]]
-            last = max((one for one in found if one is not None), default=None)
+            last = _last_of(self.added, wall, self.repetition.until(wall, effort))
             if last is None or not self.is_removed(last):
                 return last
             wall = last - 1
@@ -109,6 +105,24 @@ class _Times:
     def has_instants(self) -> bool:
         """True if a date is an instant rather than a time on the schedule's wall clock."""
         return bool(self.added_at or self.removed_at)
+
+
+T = TypeVar("T", Wall, Instant)
+
+
+def _next_of(dates: Sequence[T], at: T, other: T | None) -> T | None:
+    """Return the first of these sorted dates that is later than `at`, or `other` if that is
+    earlier.
+    """
+    place = bisect_right(dates, at)
+    return min((one for one in (*dates[place : place + 1], other) if one is not None), default=None)
+
+
+def _last_of(dates: Sequence[T], at: T, other: T | None) -> T | None:
+    """Return the last of these dates that is not later than `at`, or `other` if that is later."""
+    place = bisect_right(dates, at)
+    near = dates[max(place - 1, 0) : place]
+    return max((one for one in (*near, other) if one is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,9 +144,7 @@ class Recurrence(Schedule):
             found = tick_after(times, after, tz=self.tz, gap=gap, fold=fold, effort=effort)
             if not times.has_instants:
                 return found
-            place = bisect_right(times.added_at, after)
-            some = [found, *times.added_at[place : place + 1]]
-            first = min((one for one in some if one is not None), default=None)
+            first = _next_of(times.added_at, after, found)
             if first is None or first not in times.removed_at:
                 return first
             after = first
@@ -144,9 +156,7 @@ class Recurrence(Schedule):
             found = tick_until(times, until, tz=self.tz, gap=gap, fold=fold, effort=effort)
             if not times.has_instants:
                 return found
-            place = bisect_right(times.added_at, until)
-            some = [found, *times.added_at[max(place - 1, 0) : place]]
-            last = max((one for one in some if one is not None), default=None)
+            last = _last_of(times.added_at, until, found)
             if last is None or last not in times.removed_at:
                 return last
             until = last - 1

@@ -550,34 +550,32 @@ class Union(Schedule):
         )
 
     def tick_after(self, after: Instant, effort: Effort) -> Instant | None:
-        found = [part.next_after(after, effort=effort) for part in self.parts]
-        for _ in range(_EXCLUDED_MAX):
-            tick = min((one for one in found if one is not None), default=None)
-            if tick is None:
-                return None
-            spans = [span for one in self.excluded if (span := one.excluded_span(tick, effort))]
-            if not spans:
-                return tick
-            end = max(end for _, end in spans)
-            # Advance only parts with an excluded tick.
-            for place, part in enumerate(self.parts):
-                if (one := found[place]) is not None and one < end:
-                    found[place] = part.next_after(just_before(end), effort=effort)
-        return None
+        return self._nearest_tick(after, effort, is_onward=True)
 
     def tick_until(self, until: Instant, effort: Effort) -> Instant | None:
-        found = [part.previous_until(until, effort=effort) for part in self.parts]
+        return self._nearest_tick(until, effort, is_onward=False)
+
+    def _nearest_tick(self, at: Instant, effort: Effort, *, is_onward: bool) -> Instant | None:
+        """Return the first tick later than `at`, or the last one that is not later."""
+
+        def tick_of(part: Schedule, at: Instant) -> Instant | None:
+            return (part.next_after if is_onward else part.previous_until)(at, effort=effort)
+
+        nearest = min if is_onward else max
+        found = [tick_of(part, at) for part in self.parts]
         for _ in range(_EXCLUDED_MAX):
-            tick = max((one for one in found if one is not None), default=None)
+            tick = nearest((one for one in found if one is not None), default=None)
             if tick is None:
                 return None
             spans = [span for one in self.excluded if (span := one.excluded_span(tick, effort))]
             if not spans:
                 return tick
-            start = min(start for start, _ in spans)
+            edge = max(end for _, end in spans) if is_onward else min(start for start, _ in spans)
+            # Advance only parts with an excluded tick.
             for place, part in enumerate(self.parts):
-                if (one := found[place]) is not None and one >= start:
-                    found[place] = part.previous_until(just_before(start), effort=effort)
+                one = found[place]
+                if one is not None and (one < edge) is is_onward:
+                    found[place] = tick_of(part, just_before(edge))
         return None
 
     def own_fields(self) -> dict[str, Any]:

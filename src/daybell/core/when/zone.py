@@ -10,7 +10,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from importlib import resources
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol, cast
 from zoneinfo import ZoneInfo
 
 from daybell.core.limits import INSTANT_MAX, NAME_CHARS_MAX, SCHEDULE_EFFORT_MAX
@@ -297,6 +297,18 @@ def choice(value: object, among: tuple[str, ...], *, what: str) -> str:
     if not isinstance(value, str) or value not in among:
         raise InvalidSchedule(f"{what} {shown(value)} is not one of {', '.join(among)}", field=what)
     return value
+
+
+def read_dst(value: object) -> dict[str, Any]:
+    """Read the rules for times that a change of the clocks leaves out or repeats."""
+    if not isinstance(value, Mapping):
+        raise InvalidSchedule(
+            f'dst {shown(value)} is not an object such as {{"gap": "skip", "fold": "both"}}',
+            field="dst",
+        )
+    given = cast("Mapping[str, Any]", value)
+    check_keys(given, ("gap", "fold"), what="dst")
+    return dict(given)
 
 
 def parse_moment(value: object, *, what: str, tz: str | None = None) -> Instant:

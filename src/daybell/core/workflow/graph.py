@@ -350,18 +350,15 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def to_settings(self) -> dict[str, Any]:
         """Return the settings that a definition stores; equal graphs have equal texts."""
-        kept: dict[str, Any] = {"nodes": [node.to_settings() for node in self.nodes]}
         chosen = {(node.name, name) for node in self.nodes for name in node.branch}
-        edges = [one.to_settings() for one in self.edges if (one.parent, one.child) not in chosen]
-        if edges:
-            kept["edges"] = edges
-        if self.params:
-            kept["params"] = [param.to_settings() for param in self.params]
-        if self.fail_fast:
-            kept["fail_fast"] = True
-        if self.max_running is not None:
-            kept["max_running"] = self.max_running
-        return kept
+        fields: dict[str, Any] = {
+            "nodes": [node.to_settings() for node in self.nodes],
+            "edges": [one.to_settings() for one in self.edges if one[:2] not in chosen],
+            "params": [param.to_settings() for param in self.params],
+            "fail_fast": self.fail_fast,
+            "max_running": self.max_running,
+        }
+        return {name: value for name, value in fields.items() if value}
 
     @cached_property
     def by_name(self) -> dict[str, GraphNode]:

@@ -236,26 +236,21 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_settings(self) -> dict[str, Any]:
         """Return the node as a definition stores it; `parse` reads it."""
-        kept: dict[str, Any] = {"name": self.name, self.kind: self.runs}
-        if self.args:
-            kept["args"] = self.args
-        if self.queue is not None:
-            kept["queue"] = self.queue
-        if self.priority is not None:
-            kept["priority"] = self.priority.label
-        if self.retry is not None:
-            kept["retries"] = _retries_of(self.retry)
-        if self.timeout is not None:
-            kept["timeout"] = format_duration(self.timeout)
-        if self.rule is not Rule.ALL_SUCCESS:
-            kept["rule"] = str(self.rule)
-        if self.map is not None:
-            kept["map"] = self.map
-        if self.max_items != MAP_ITEMS_DEFAULT:
-            kept["max_items"] = self.max_items
-        if self.branch:
-            kept["branch"] = list(self.branch)
-        return kept | msgspec.to_builtins(self.demands)
+        is_usual = self.max_items == MAP_ITEMS_DEFAULT
+        options: dict[str, Any] = {
+            "args": self.args or None,
+            "queue": self.queue,
+            "priority": None if self.priority is None else self.priority.label,
+            "retries": None if self.retry is None else _retries_of(self.retry),
+            "timeout": None if self.timeout is None else format_duration(self.timeout),
+            "rule": None if self.rule is Rule.ALL_SUCCESS else str(self.rule),
+            "map": self.map,
+            "max_items": None if is_usual else self.max_items,
+            "branch": list(self.branch) or None,
+        }
+        given = {name: value for name, value in options.items() if value is not None}
+        demands = msgspec.to_builtins(self.demands)
+        return {"name": self.name, self.kind: self.runs, **given, **demands}
 
     @property
     def settings(self) -> dict[str, Any]:
