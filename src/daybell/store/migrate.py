@@ -24,6 +24,10 @@ class Migration(NamedTuple):
     checksum: str
     is_breaking: bool
 
+    @property
+    def label(self) -> str:
+        return f"{self.version:04}_{self.name}"
+
 
 class Applied(NamedTuple):
     """A step that a database has on record."""
@@ -85,7 +89,7 @@ def check(known: Sequence[Migration], applied: Sequence[Applied]) -> int:
     """Return the schema's version, if this program fits it. Raises SchemaError with a remedy."""
     missing = pending(known, applied)
     if missing:
-        names = ", ".join(f"{migration.version:04}_{migration.name}" for migration in missing)
+        names = ", ".join(migration.label for migration in missing)
         has = (
             "is empty" if not applied else f"is at version {max(step.version for step in applied)}"
         )

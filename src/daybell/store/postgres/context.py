@@ -469,6 +469,19 @@ class StoreContext:
         context.db = cast("Database", AuditedDatabase(self.db, pending))
         return context
 
+    async def fetch(
+        self, tenant: str, query: str, *values: object, pace: Pace | None = None
+    ) -> list[Row]:
+        """Return the rows of a statement about a tenant, whose number is the first value."""
+        async with self.db.link(pace) as link:
+            return await link.fetch(query, await self.names.tenant(link, tenant), *values)
+
+    async def change(self, tenant: str, query: str, *values: object) -> int:
+        """Return the number of rows that such a statement changes."""
+        async with self.db.link() as link:
+            answer = await link.execute(query, await self.names.tenant(link, tenant), *values)
+        return int(answer.rpartition(" ")[2])
+
     def transaction(
         self, isolation: str = READ_COMMITTED, *, after: AfterCommit | None = None
     ) -> Tx:

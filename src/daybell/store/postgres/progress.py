@@ -80,6 +80,7 @@ from daybell.store.postgres.run_rows import (
     RowCache,
     answer_asks,
     changed_rows,
+    columns_of,
     read_node,
     read_run,
     write_steps,
@@ -364,7 +365,12 @@ async def lock_runs(
     if not runs:
         return {}
     query = LOCK_RUNS if wait else f"{LOCK_RUNS} SKIP LOCKED"
-    return {row["id"]: _read_locked_run(row) for row in await tx.fetch(query, tenant, list(runs))}
+    return {
+        row["id"]: LockedRun.of(
+            read_run(row), row, depth=row["depth"], is_finished=row["finished_at"] is not None
+        )
+        for row in await tx.fetch(query, tenant, list(runs))
+    }
 
 
 async def advance_locked_runs(
@@ -519,18 +525,10 @@ def node_ends(rows: Iterable[Row]) -> dict[UUID, list[NodeEnd]]:
     ends: dict[UUID, list[NodeEnd]] = {}
     for row in rows:
         if row["node"] is not None:
-            ends.setdefault(row["parent"], []).append(
-                NodeEnd(
-                    row["node"],
-                    row["id"],
-                    STATES[row["state"]],
-                    row["result"],
-                    row["reason"],
-                    row["started_at"],
-                    row["finished_at"],
-                    row["error"],
-                )
-            )
+            names = "result", "reason", "started_at", "finished_at", "error"
+            rest = [row[name] for name in names]
+            end = NodeEnd(row["node"], row["id"], STATES[row["state"]], *rest)
+            ends.setdefault(row["parent"], []).append(end)
     return ends
 
 
@@ -541,20 +539,6 @@ def merge_ends(*ends: EndsByRun) -> dict[UUID, list[NodeEnd]]:
         for run, told in some.items():
             merged.setdefault(run, []).extend(told)
     return merged
-
-
-def _read_locked_run(row: Row) -> LockedRun:
-    return LockedRun(
-        run=read_run(row),
-        job=row["job"],
-        version=row["version"],
-        lane=row["lane"],
-        priority=row["priority"],
-        depth=row["depth"],
-        now=row["now"],
-        is_finished=row["finished_at"] is not None,
-        scheduled_for=row["scheduled_for"],
-    )
 
 
 class RunEndRow(NamedTuple):
@@ -669,27 +653,12 @@ async def keep_run(
     parent: UUID | None,
 ) -> None:
     """Store a new run beside its execution."""
-    await tx.execute(
-        BEGIN,
-        tenant,
-        run.id,
-        run.total,
-        run.left,
-        run.running,
-        run.ready,
-        run.max_running,
-        run.fail_fast,
-        run.is_todo,
-        execution["job"],
-        execution["version"],
-        execution["lane"],
-        execution["priority"],
-        depth,
-        execution["gate"],
-        execution["schedule"],
-        parent,
-        None if parent is None else execution["node"],
-    )
+    counts = run.id, run.total, run.left, run.running, run.ready
+    options = run.max_running, run.fail_fast, run.is_todo
+    inherited = [execution[name] for name in ("job", "version", "lane", "priority")]
+    links = execution["gate"], execution["schedule"], parent
+    node = None if parent is None else execution["node"]
+    await tx.execute(BEGIN, tenant, *counts, *options, *inherited, depth, *links, node)
 
 
 # Effects of an end: it hands on a slot, and a schedule or a run may wait for it.
@@ -882,10 +851,7 @@ async def _tell(tx: Tx, tenant: int, news: dict[UUID, ScheduleNews]) -> None:
         TELL,
         tenant,
         list(news),
-        [one.succeeded_for for one in news.values()],
-        [one.has_succeeded for one in news.values()],
-        [one.failures for one in news.values()],
-        [one.latest for one in news.values()],
+        *columns_of(news.values(), "succeeded_for", "has_succeeded", "failures", "latest"),
     )
     for row in told:
         if row["is_enough"]:

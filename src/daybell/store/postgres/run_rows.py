@@ -98,6 +98,13 @@ class LockedRun(msgspec.Struct, frozen=True):
     is_finished: bool = False
     scheduled_for: Instant | None = None
 
+    @classmethod
+    def of(cls, run: Run, row: Row, *, depth: int, is_finished: bool = False) -> LockedRun:
+        """Return a run with what its nodes inherit, of the row of the run or its execution."""
+        names = "job", "version", "lane", "priority", "now", "scheduled_for"
+        inherited = {name: row[name] for name in names}
+        return cls(run=run, depth=depth, is_finished=is_finished, **inherited)
+
 
 class EndedGroup(msgspec.Struct, frozen=True):
     """Nodes that have ended in the same way, and the places of their rows."""
@@ -368,20 +375,9 @@ def _read_few(row: Row) -> Node:
 
 def read_run(row: Row) -> Run:
     """Return a run from RUN_COLUMNS."""
-    return Run(
-        id=row["id"],
-        total=row["total"],
-        left=row["unended"],
-        running=row["running"],
-        ready=row["ready"],
-        max_running=row["max_running"],
-        fail_fast=row["fail_fast"],
-        stopping=None if row["stopping"] is None else StopReason(row["stopping"]),
-        lost_leaves=row["lost_leaves"],
-        failed=row["failed"],
-        is_todo=row["is_todo"],
-        is_blocked=row["is_blocked"],
-    )
+    stopping = None if row["stopping"] is None else StopReason(row["stopping"])
+    others: dict[str, Any] = {"left": row["unended"], "stopping": stopping}
+    return Run(**{n: row[n] for n in Run.__struct_fields__ if n not in others}, **others)
 
 
 # Writes of decisions about runs, as rows that are added and changed.

@@ -140,16 +140,7 @@ async def _begin(
     parent = None if around is None else row["parent"]
     await keep_run(tx, tenant, run, row, depth=depth, parent=parent)
     await add_nodes(tx, tenant, ((id, new, {}) for new in plan.nodes))
-    return LockedRun(
-        run=run,
-        job=row["job"],
-        version=row["version"],
-        lane=row["lane"],
-        priority=row["priority"],
-        depth=depth,
-        now=row["now"],
-        scheduled_for=row["scheduled_for"],
-    )
+    return LockedRun.of(run, row, depth=depth)
 
 
 # Runs with something to do; runs that a process that is gone was to stop. Few executions are being

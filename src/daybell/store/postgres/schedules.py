@@ -648,14 +648,8 @@ async def _make_own_gates(tx: Tx, tenant: int, keys: set[str]) -> None:
 
 
 async def delete_schedules(pg: StoreContext, tenant: str, ids: Sequence[UUID]) -> int:
-    async with pg.db.link() as link:
-        key = await pg.names.tenant(link, tenant)
-        answer = await link.execute(
-            "DELETE FROM daybell.schedule WHERE tenant = $1 AND id = ANY($2::uuid[])",
-            key,
-            list(ids),
-        )
-    return int(answer.rpartition(" ")[2])
+    query = "DELETE FROM daybell.schedule WHERE tenant = $1 AND id = ANY($2::uuid[])"
+    return await pg.change(tenant, query, list(ids))
 
 
 # Two probes for each id. With a join, a planner that expects few schedules reads all of the job.
@@ -689,13 +683,11 @@ async def list_schedules(
     limit: int = 1000,
 ) -> list[Schedule]:
     check_limit(limit)
-    async with pg.db.link() as link:
-        key = await pg.names.tenant(link, tenant)
-        if ids is not None:
-            rows = await link.fetch(BY_ID, key, job, list(set(ids)))
-        else:
-            rows = await link.fetch(BY_TENANT, key, after or FIRST_ID, limit)
-        return [read_schedule(row, tenant) for row in rows]
+    if ids is not None:
+        rows = await pg.fetch(tenant, BY_ID, job, list(set(ids)))
+    else:
+        rows = await pg.fetch(tenant, BY_TENANT, after or FIRST_ID, limit)
+    return [read_schedule(row, tenant) for row in rows]
 
 
 # A walk of `schedule_next`. Rows are compared with two bounds: with an equation, the planner reads
@@ -782,9 +774,7 @@ NEXT_SCHEDULES: Final = f"""{FIELDS}
 
 async def next_schedules(pg: StoreContext, tenant: str, *, limit: int = 10) -> list[Schedule]:
     check_limit(limit)
-    async with pg.autocommit(Pace.VIEW) as tx:
-        key = await pg.names.tenant(tx, tenant)
-        rows = await tx.fetch(NEXT_SCHEDULES, key, limit)
+    rows = await pg.fetch(tenant, NEXT_SCHEDULES, limit, pace=Pace.VIEW)
     return [read_schedule(row, tenant) for row in rows]
 
 
@@ -939,6 +929,13 @@ async def _job(tx: Tx, tenant: int, name: str) -> int:
     return job
 
 
+TICKS: Final = """
+    SELECT at, decision, reason, until, execution, count, event FROM daybell.tick
+     WHERE tenant = $1 AND schedule = $2 AND at < coalesce($3, 'infinity'::float8)
+     ORDER BY at DESC LIMIT $4
+    """
+
+
 async def list_ticks(
     pg: StoreContext,
     tenant: str,
@@ -948,16 +945,7 @@ async def list_ticks(
     before: Instant | None = None,
 ) -> list[TickRecord]:
     check_limit(limit)
-    async with pg.db.link() as link:
-        rows = await link.fetch(
-            "SELECT at, decision, reason, until, execution, count, event FROM daybell.tick"
-            " WHERE tenant = $1 AND schedule = $2"
-            " AND at < coalesce($3, 'infinity'::float8) ORDER BY at DESC LIMIT $4",
-            await pg.names.tenant(link, tenant),
-            schedule,
-            before,
-            limit,
-        )
+    rows = await pg.fetch(tenant, TICKS, schedule, before, limit)
     return [TickRecord(schedule, at, DECISIONS[decision], *rest) for at, decision, *rest in rows]
 
 
@@ -991,9 +979,7 @@ async def list_occurrences(
     limit: int = 10_000,
 ) -> list[Occurrence]:
     check_limit(limit, most=OCCURRENCES_MAX)
-    async with pg.db.link() as link:
-        key = await pg.names.tenant(link, tenant)
-        rows = await link.fetch(OCCURRENCES, key, schedule, since, until, limit)
+    rows = await pg.fetch(tenant, OCCURRENCES, schedule, since, until, limit)
     return [Occurrence(at, id, STATES[state]) for at, id, state in rows]
 
 

@@ -267,9 +267,7 @@ _TOTALS: Final = f"""
 
 
 async def read_totals(pg: StoreContext, tenant: str, *, jobs: int) -> list[StatTotal]:
-    async with pg.db.link(Pace.VIEW) as link:
-        owner = await pg.names.tenant(link, tenant)
-        rows = await link.fetch(_TOTALS, owner, jobs)
+    rows = await pg.fetch(tenant, _TOTALS, jobs, pace=Pace.VIEW)
     return [
         StatTotal(name, queue, KINDS[kind], Tally.of_row(columns))
         for name, queue, kind, *columns in rows

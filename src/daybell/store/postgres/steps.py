@@ -206,9 +206,7 @@ async def _resume(tx: Tx, owner: int, kept: KeptEvent, facts: Facts) -> tuple[in
 async def firing_events(
     pg: StoreContext, tenant: str, schedule: UUID, times: Sequence[Instant]
 ) -> list[Event | None]:
-    async with pg.db.link() as link:
-        owner = await pg.names.tenant(link, tenant)
-        rows = await link.fetch(FIRING_EVENTS, owner, schedule, list(times))
+    rows = await pg.fetch(tenant, FIRING_EVENTS, schedule, list(times))
     found = {row["tick_at"]: read_event(row) for row in rows}
     return [found.get(at) for at in times]
 
@@ -273,10 +271,8 @@ async def list_events(
 ) -> Page[Event]:
     check_limit(limit)
     before = check_cursor(cursor)
-    async with pg.db.link() as link:
-        owner = await pg.names.tenant(link, tenant)
-        last = NUMBER_MAX if before is None else before
-        rows = await link.fetch(LIST_EVENTS, owner, last, limit + 1)
+    last = NUMBER_MAX if before is None else before
+    rows = await pg.fetch(tenant, LIST_EVENTS, last, limit + 1)
     page = cut_page(
         rows,
         limit,
@@ -433,9 +429,7 @@ def _specs_of(
 
 
 async def list_listeners(pg: StoreContext, tenant: str, event: str) -> list[Schedule]:
-    async with pg.db.link() as link:
-        owner = await pg.names.tenant(link, tenant)
-        rows = await link.fetch(LISTENERS.format(fields=FIELDS), owner, [event])
+    rows = await pg.fetch(tenant, LISTENERS.format(fields=FIELDS), [event])
     return [read_schedule(row, tenant) for row in rows]
 
 
@@ -457,12 +451,8 @@ FORGET: Final = """
 
 
 async def watched_files(pg: StoreContext, tenant: str, root: str) -> dict[str, FileMark]:
-    async with pg.db.link() as link:
-        owner = await pg.names.tenant(link, tenant)
-        rows = await link.fetch(WATCHED, owner, root)
-    return {
-        row["path"]: FileMark(row["size"], row["changed_at"], int(row["inode"])) for row in rows
-    }
+    rows = await pg.fetch(tenant, WATCHED, root)
+    return {path: FileMark(size, at, int(inode)) for path, size, at, inode in rows}
 
 
 async def note_files(
@@ -623,9 +613,7 @@ READ_STEPS: Final = f"""
 
 
 async def steps(pg: StoreContext, tenant: str, id: UUID) -> list[Step]:
-    async with pg.db.link() as link:
-        owner = await pg.names.tenant(link, tenant)
-        return [_step(row) for row in await link.fetch(READ_STEPS, owner, id)]
+    return [_step(row) for row in await pg.fetch(tenant, READ_STEPS, id)]
 
 
 async def record(
@@ -971,9 +959,7 @@ async def read_log(
     pg: StoreContext, tenant: str, id: UUID, *, after: tuple[int, int] = (0, 0), limit: int = 100
 ) -> list[LogPart]:
     checks.check_limit(limit, most=PAGE_ITEMS_MAX)
-    async with pg.db.link() as link:
-        key = await pg.names.tenant(link, tenant)
-        rows = await link.fetch(READ_LOG, key, [id], id, *after, limit)
+    rows = await pg.fetch(tenant, READ_LOG, [id], id, *after, limit)
     return [LogPart(*row) for row in rows]
 
 
@@ -982,9 +968,8 @@ async def read_logs(
 ) -> Page[FoundPart]:
     check_limit(len(ids))
     first = start or LogPlace(ids[0])
-    async with pg.db.link(Pace.VIEW) as link:
-        key = await pg.names.tenant(link, tenant)
-        rows = await link.fetch(READ_LOGS, key, list(ids), first.execution, *first.after)
+    values = list(ids), first.execution, *first.after
+    rows = await pg.fetch(tenant, READ_LOGS, *values, pace=Pace.VIEW)
     parts = (LogPart(row["attempt"], row["number"], row["text"]) for row in rows)
     return cut_parts(map(FoundPart, (row["id"] for row in rows), parts))
 

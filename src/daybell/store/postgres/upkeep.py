@@ -622,7 +622,7 @@ async def pending_migrations(pg: StoreContext) -> tuple[str, ...]:
     await pg.db.open()
     async with pg.autocommit() as tx:
         missing = pending(known_migrations(MIGRATIONS), await _applied(tx))
-    return tuple(_name(migration) for migration in missing)
+    return tuple(migration.label for migration in missing)
 
 
 CREATE: Final = """
@@ -700,18 +700,13 @@ async def _migrate(pg: StoreContext, known: Sequence[Migration]) -> tuple[str, .
         enqueuers = await tx.fetch(GRANTED_ENQUEUE)
         for migration in missing:
             await tx.execute(migration.sql)
-            fields = (
-                migration.version,
-                migration.name,
-                migration.checksum,
-                migration.is_breaking,
-            )
-            await tx.execute(RECORD_MIGRATION, *fields)
+            step = migration.version, migration.name, migration.checksum, migration.is_breaking
+            await tx.execute(RECORD_MIGRATION, *step)
         for row in runners:
             await tx.execute("SELECT daybell.grant_to($1)", row["rolname"])
         for row in enqueuers:
             await tx.execute("SELECT daybell.grant_enqueue_to($1)", row["rolname"])
-    return tuple(_name(migration) for migration in missing)
+    return tuple(migration.label for migration in missing)
 
 
 async def grant(pg: StoreContext, role: str) -> None:
@@ -790,7 +785,3 @@ async def health(pg: StoreContext) -> Health:
     return Health(
         product=f"PostgreSQL {row['version']}", now=row["now"], schema=schema, checks=checks
     )
-
-
-def _name(migration: Migration) -> str:
-    return f"{migration.version:04}_{migration.name}"

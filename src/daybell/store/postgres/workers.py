@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from math import inf
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
@@ -194,9 +194,7 @@ RENEW_IDLE: Final = f"""
 async def renew_idle(
     pg: StoreContext, tenant: str, *, workers: Collection[UUID], lease: Seconds
 ) -> dict[UUID, Renewal]:
-    async with pg.db.link() as link:
-        key = await pg.names.tenant(link, tenant)
-        rows = await link.fetch(RENEW_IDLE, key, list(workers), lease)
+    rows = await pg.fetch(tenant, RENEW_IDLE, list(workers), lease)
     return {row["id"]: _renewal(row) for row in rows}
 
 
@@ -216,24 +214,21 @@ async def drain(pg: StoreContext, tenant: str, worker: UUID) -> bool:
 
 SOLE: Final = f"""
     UPDATE daybell.worker SET sole = $3
-     WHERE id = $2 AND tenant = $1 AND state <> {DEAD} RETURNING 1
+     WHERE id = $2 AND tenant = $1 AND state <> {DEAD}
     """
 
 
 async def record_sole(
     pg: StoreContext, tenant: str, *, worker: UUID, execution: UUID | None
 ) -> bool:
-    async with pg.db.link() as link:
-        key = await pg.names.tenant(link, tenant)
-        return await link.fetchval(SOLE, key, worker, execution) is not None
+    return await pg.change(tenant, SOLE, worker, execution) == 1
 
 
 RETIRE: Final = f"UPDATE daybell.worker SET state = {DEAD} WHERE id = $2 AND tenant = $1"
 
 
 async def retire(pg: StoreContext, tenant: str, worker: UUID) -> None:
-    async with pg.db.link() as link:
-        await link.execute(RETIRE, await pg.names.tenant(link, tenant), worker)
+    await pg.change(tenant, RETIRE, worker)
 
 
 HOLDS: Final = f"""
@@ -401,9 +396,7 @@ LIST: Final = f"""
 async def list_workers(
     pg: StoreContext, tenant: str, *, include_dead: bool = False
 ) -> list[Worker]:
-    async with pg.db.link() as link:
-        key = await pg.names.tenant(link, tenant)
-        rows = await link.fetch(LIST, key, DEAD, include_dead)
+    rows = await pg.fetch(tenant, LIST, DEAD, include_dead)
     return [_worker(row, tenant) for row in rows]
 
 
@@ -414,8 +407,7 @@ OFFERS: Final = f"""
 
 
 async def offers(pg: StoreContext, tenant: str) -> list[Offer]:
-    async with pg.db.link() as link:
-        rows = await link.fetch(OFFERS, await pg.names.tenant(link, tenant))
+    rows = await pg.fetch(tenant, OFFERS)
     return [
         Offer(
             queues=tuple(row["queues"]),
@@ -431,27 +423,19 @@ async def offers(pg: StoreContext, tenant: str) -> list[Offer]:
 
 
 def _worker(row: Row, tenant: str) -> Worker:
-    return Worker(
-        id=row["id"],
-        tenant=tenant,
-        name=row["name"],
-        host=row["host"],
-        pid=row["pid"],
-        version=row["version"],
-        queues=tuple(row["queues"]),
-        kinds=tuple(row["kinds"]),
-        labels=msgspec.json.decode(row["labels"], type=dict[str, str]),
-        resources=msgspec.json.decode(row["resources"], type=dict[str, float]),
-        capacity=row["capacity"],
-        state=WORKER_STATES[row["state"]],
-        started_at=row["started_at"],
-        renewed_at=row["renewed_at"],
-        lease_until=row["lease_until"],
-        running=row["running"],
-        tasks=_tasks(row["tasks"]),
-        is_shared=row["tenants"] is not None,
-        busy=row["busy"] or 0,
-    )
+    others: dict[str, Any] = {
+        "tenant": tenant,
+        "queues": tuple(row["queues"]),
+        "kinds": tuple(row["kinds"]),
+        "labels": msgspec.json.decode(row["labels"], type=dict[str, str]),
+        "resources": msgspec.json.decode(row["resources"], type=dict[str, float]),
+        "state": WORKER_STATES[row["state"]],
+        "tasks": _tasks(row["tasks"]),
+        "is_shared": row["tenants"] is not None,
+        "busy": row["busy"] or 0,
+    }
+    plain = {name: row[name] for name in Worker.__struct_fields__ if name not in others}
+    return Worker(**plain, **others)
 
 
 # Tenants with work, for a worker that serves several. Shares and limits are a reason to claim, as a

@@ -292,29 +292,13 @@ def _changing_values(node: Node, now: Instant) -> Row:
 
 # Runs and their nodes as rows, and the queries about them while they go on.
 
-RUN_COLUMNS: Final = """
-r.total, r.unended, r.running, r.ready, r.lost_leaves, r.max_running, r.fail_fast, r.is_todo,
-r.stopping, r.failed, r.is_blocked
-"""
+_RUN_FIELDS: Final = tuple(name for name in Run.__struct_fields__ if name != "id")
+RUN_COLUMNS: Final = ", ".join(f"r.{'unended' if n == 'left' else n}" for n in _RUN_FIELDS)
 
 
 def read_run(id: UUID, row: Row) -> Run:
-    total, left, running, ready, lost, max_running, fail_fast, is_todo, *others = row
-    stopping, failed, is_blocked = others
-    return Run(
-        id=id,
-        total=total,
-        left=left,
-        running=running,
-        ready=ready,
-        lost_leaves=lost,
-        max_running=max_running,
-        fail_fast=bool(fail_fast),
-        is_todo=bool(is_todo),
-        stopping=None if stopping is None else StopReason(stopping),
-        failed=failed,
-        is_blocked=bool(is_blocked),
-    )
+    values = dict(zip(_RUN_FIELDS, row, strict=True))
+    return msgspec.convert({"id": id, **values}, Run, strict=False)  # 0 and 1 are flags
 
 
 _INSERT_RUN: Final = """

@@ -104,13 +104,13 @@ class SqliteStore:
             return ()
         applied = await asyncio.to_thread(upkeep.read_applied, self.db.path)
         known = migrate.known_migrations(upkeep.PACKAGE)
-        return upkeep.step_names(migrate.pending(known, applied or []))
+        return tuple(step.label for step in migrate.pending(known, applied or []))
 
     async def migrate(self) -> tuple[str, ...]:
         if self.db.is_in_memory:
             return ()
         made = await asyncio.to_thread(upkeep.apply_migrations, self.db.path, self.db.clock)
-        return upkeep.step_names(made)
+        return tuple(step.label for step in made)
 
     async def listen(
         self, tenant: str, queues: Collection[str], wake: Wake, *, ask: Wake | None = None

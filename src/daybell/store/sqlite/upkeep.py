@@ -16,6 +16,8 @@ from itertools import takewhile
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from msgspec.structs import asdict
+
 from daybell.core.checks import AUDIT_KEPT_SECONDS, KEY_KEPT_SECONDS, MINUTE_KEPT_SECONDS
 from daybell.core.flow import BUCKET_SECONDS_KEPT
 from daybell.core.limits import EVENT_SECONDS_KEPT, REPEAT_SECONDS_KEPT
@@ -166,16 +168,8 @@ WAL_BYTES_MOST: Final = 1 << 28
 
 
 def add_removed(total: Removed, removed: Removed) -> Removed:
-    return Removed(
-        executions=total.executions + removed.executions,
-        attempts=total.attempts + removed.attempts,
-        ticks=total.ticks + removed.ticks,
-        workers=total.workers + removed.workers,
-        log_parts=total.log_parts + removed.log_parts,
-        others=total.others + removed.others,
-        jobs=total.jobs + removed.jobs,
-        is_complete=removed.is_complete,
-    )
+    counts = {name: count + getattr(removed, name) for name, count in asdict(total).items()}
+    return Removed(**counts | {"is_complete": removed.is_complete})
 
 
 def write_header(tx: Transaction) -> None:
@@ -183,77 +177,59 @@ def write_header(tx: Transaction) -> None:
     tx.execute(f"PRAGMA application_id = {APPLICATION_ID}")
 
 
-_OLD_ATTEMPTS: Final = """
-DELETE FROM attempt WHERE n IN (SELECT n FROM attempt WHERE ended_at < ? LIMIT ?)
-"""
-_OLD_TICKS: Final = """
-DELETE FROM tick
- WHERE (tenant, schedule, at) IN (SELECT tenant, schedule, at FROM tick WHERE at < ? LIMIT ?)
-"""
-_OLD_WORKERS: Final = """
-DELETE FROM worker WHERE (tenant, id) IN (
-    SELECT tenant, id FROM worker w
-     WHERE w.state = 3 AND w.renewed_at < ?
-       AND NOT EXISTS (SELECT 1 FROM execution e
-                        WHERE e.state = 5 AND e.worker = w.id)
-     LIMIT ?)
-"""
-_OLD_LEASES: Final = """
-DELETE FROM lease WHERE claimed_at < ? AND n IN (SELECT n FROM lease ORDER BY n LIMIT ?)
-"""
-_OLD_LOG_PARTS: Final = """
-DELETE FROM log WHERE written_at < ? AND n IN (SELECT n FROM log ORDER BY n LIMIT ?)
-"""
-_OLD_REQUESTS: Final = """
-DELETE FROM idempotency
- WHERE (tenant, key) IN (SELECT tenant, key FROM idempotency WHERE at < ? LIMIT ?)
-"""
-_OLD_MINUTES: Final = """
-DELETE FROM tenant_minute
- WHERE (tenant, minute) IN (SELECT tenant, minute FROM tenant_minute WHERE minute * 60 < ? LIMIT ?)
-"""
-_UNUSED_COLLAPSED: Final = """
-DELETE FROM collapsed WHERE (job, key) IN (
-    SELECT c.job, c.key FROM collapsed c
-     WHERE c.keep_until < ? AND NOT EXISTS (
-           SELECT 1 FROM execution e
-            WHERE e.tenant = c.tenant AND e.id = c.execution AND e.state <= 5)
-     LIMIT ?)
-"""
-_OLD_MERGED: Final = """
-DELETE FROM merged WHERE (tenant, request) IN (
-    SELECT tenant, request FROM merged WHERE at < ? LIMIT ?)
-"""
+def _removal(table: str, key: str, condition: str) -> str:
+    """Return a statement that removes rows with this key where a condition holds before a time."""
+    return (
+        f"DELETE FROM {table} WHERE ({key}) IN"
+        f" (SELECT {key} FROM {table} t WHERE {condition} LIMIT ?)"
+    )
+
+
+def _removal_of_first(table: str, key: str, column: str) -> str:
+    """Do the same for rows that were written in the order of their numbers: the first ones are
+    read, so that a search for old rows does not read all.
+    """
+    return (
+        f"DELETE FROM {table} WHERE {column} < ? AND {key} IN"
+        f" (SELECT {key} FROM {table} ORDER BY {key} LIMIT ?)"
+    )
+
+
+_UNFINISHED: Final = "SELECT 1 FROM execution e WHERE e.tenant = t.tenant AND e.state <= 5 AND e.id"
+_OLD_ATTEMPTS: Final = _removal("attempt", "n", "ended_at < ?")
+_OLD_TICKS: Final = _removal("tick", "tenant, schedule, at", "at < ?")
+_OLD_WORKERS: Final = _removal(
+    "worker",
+    "tenant, id",
+    """t.state = 3 AND t.renewed_at < ? AND NOT EXISTS (
+       SELECT 1 FROM execution e WHERE e.state = 5 AND e.worker = t.id)""",
+)
+_OLD_LEASES: Final = _removal_of_first("lease", "n", "claimed_at")
+_OLD_LOG_PARTS: Final = _removal_of_first("log", "n", "written_at")
+_OLD_REQUESTS: Final = _removal("idempotency", "tenant, key", "at < ?")
+_OLD_MINUTES: Final = _removal("tenant_minute", "tenant, minute", "minute * 60 < ?")
+_UNUSED_COLLAPSED: Final = _removal(
+    "collapsed", "job, key", f"t.keep_until < ? AND NOT EXISTS ({_UNFINISHED} = t.execution)"
+)
+_OLD_MERGED: Final = _removal("merged", "tenant, request", "at < ?")
 # A waiting execution knows its buckets by their numbers.
-_UNUSED_BUCKETS: Final = """
-DELETE FROM bucket WHERE n IN (
-    SELECT b.n FROM bucket b
-     WHERE b.quiet_at < ? AND b.paused_until <= b.quiet_at AND b.wake_at IS NULL
-       AND NOT EXISTS (SELECT 1 FROM holder h WHERE h.bucket = b.n)
-       AND NOT EXISTS (SELECT 1 FROM waiter w WHERE w.tenant = b.tenant)
-     LIMIT ?)
-"""
-_OLD_KEYS: Final = """
-DELETE FROM api_key
- WHERE rowid IN (SELECT rowid FROM api_key
-                  WHERE min(ifnull(revoked_at, 9e99), ifnull(expires_at, 9e99)) < ? LIMIT ?)
-"""
-_OLD_TRACES: Final = """
-DELETE FROM trace WHERE (tenant, id) IN (
-    SELECT t.tenant, t.id FROM trace t
-     WHERE t.created_at < ? AND NOT EXISTS (
-           SELECT 1 FROM execution e WHERE e.tenant = t.tenant AND e.id = t.id AND e.state <= 5)
-     LIMIT ?)
-"""
-_OLD_EVENT_KEYS: Final = """
-DELETE FROM event_key WHERE (tenant, name, key, received_at, number) IN (
-    SELECT tenant, name, key, received_at, number FROM event_key WHERE received_at < ? LIMIT ?)
-"""
-# In the order in which they were written, so that looking for old ones does not read all.
-_OLD_EVENTS: Final = """
-DELETE FROM event
- WHERE received_at < ? AND number IN (SELECT number FROM event ORDER BY number LIMIT ?)
-"""
+_UNUSED_BUCKETS: Final = _removal(
+    "bucket",
+    "n",
+    """t.quiet_at < ? AND t.paused_until <= t.quiet_at AND t.wake_at IS NULL
+       AND NOT EXISTS (SELECT 1 FROM holder h WHERE h.bucket = t.n)
+       AND NOT EXISTS (SELECT 1 FROM waiter w WHERE w.tenant = t.tenant)""",
+)
+_OLD_KEYS: Final = _removal(
+    "api_key", "rowid", "min(ifnull(revoked_at, 9e99), ifnull(expires_at, 9e99)) < ?"
+)
+_OLD_TRACES: Final = _removal(
+    "trace", "tenant, id", f"t.created_at < ? AND NOT EXISTS ({_UNFINISHED} = t.id)"
+)
+_OLD_EVENT_KEYS: Final = _removal(
+    "event_key", "tenant, name, key, received_at, number", "received_at < ?"
+)
+_OLD_EVENTS: Final = _removal_of_first("event", "number", "received_at")
 _MOVE_BOUND: Final = """
 UPDATE audit_bound SET since = ?1 WHERE (SELECT at FROM audit ORDER BY rowid LIMIT 1) < ?1
 """
@@ -562,10 +538,6 @@ def check_log(path: str) -> Check:
 # Schema migration.
 
 PACKAGE: Final = "daybell.store.sqlite"
-
-
-def step_names(migrations: list[Migration]) -> tuple[str, ...]:
-    return tuple(f"{step.version:04}_{step.name}" for step in migrations)
 
 
 def read_applied(path: str) -> list[Applied] | None:
