@@ -53,7 +53,7 @@ def literal(value: Any) -> Any:
     """Return a value that stands for this data; plain data stands for itself."""
     if isinstance(value, str | int | float | None):
         return value  # most values
-    is_plain = not any(is_reference(one) or is_literal(one) for one in _walk(value))
+    is_plain = not any(is_reference(one) or is_literal(one) for one in walk(value))
     return value if is_plain else {LITERAL: value}
 
 
@@ -69,7 +69,7 @@ def as_data(value: Any) -> Any:
 
 def names_in(value: Any, noun: Noun = "secret") -> set[str]:
     """Return the names of all secrets, or parameters, that a value refers to."""
-    return {named for one in _walk(value) if (named := reference(one, noun)) is not None}
+    return {named for one in walk(value) if (named := reference(one, noun)) is not None}
 
 
 def names_in_args(args: Mapping[str, Any]) -> set[str]:
@@ -88,12 +88,7 @@ def fill_references(value: Any, noun: Noun, look_up: Callable[[str], Any]) -> An
         if noun != "secret" and any(map(is_reference, put_in)):
             return {JOIN: put_in}
         return joined_text(put_in)
-    if isinstance(value, dict):
-        given = cast("dict[str, Any]", value)
-        return {key: fill_references(one, noun, look_up) for key, one in given.items()}
-    if isinstance(value, list | tuple):
-        return [fill_references(one, noun, look_up) for one in cast("list[Any]", value)]
-    return value
+    return map_inside(value, lambda one: fill_references(one, noun, look_up))
 
 
 def fill_args(args: Mapping[str, Any], look_up: Callable[[str], Any]) -> dict[str, Any]:
@@ -156,16 +151,27 @@ def joined_parts(value: Any, refers: Callable[[Any], bool]) -> list[Any] | None:
     return listed if any(map(refers, listed)) else None
 
 
-def _walk(value: Any) -> Iterator[Any]:
+def map_inside(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return an object or a list with changed items; other values as they are."""
+    if isinstance(value, Mapping):
+        given = cast("Mapping[str, Any]", value)
+        return {name: change(one) for name, one in given.items()}
+    if isinstance(value, list | tuple):
+        return [change(one) for one in cast("list[Any]", value)]
+    return value
+
+
+def walk(value: Any) -> Iterator[Any]:
+    """Yield a value and all values inside it, but not those in literals."""
     yield value
     if is_literal(value):
         return
     if isinstance(value, dict):
         for one in cast("dict[str, Any]", value).values():
-            yield from _walk(one)
+            yield from walk(one)
     elif isinstance(value, list | tuple):
         for one in cast("list[Any]", value):
-            yield from _walk(one)
+            yield from walk(one)
 
 
 def _as_text(value: Any) -> str:

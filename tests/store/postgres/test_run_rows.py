@@ -1,18 +1,18 @@
 """Columns of statements, and the rows that `unnest` makes of them."""
 
-from typing import NamedTuple
+from operator import itemgetter
 from uuid import UUID
 
 import pytest
 from msgspec.structs import replace
 
 from daybell.core.workflow.run import Node, NodeState
-from daybell.store.postgres.progress import NEW, StartRow
+from daybell.store.postgres.progress import NEW, START_READERS
 from daybell.store.postgres.run_rows import (
+    CHANGED_READERS,
     FOUND_NODES,
+    RUN_READERS,
     SET_RUNS,
-    ChangedNode,
-    ChangedRun,
     Columns,
     changed_rows,
 )
@@ -20,13 +20,8 @@ from daybell.store.postgres.run_rows import (
 RUN = UUID(int=7)
 
 
-class Pair(NamedTuple):
-    number: int | None
-    text: str | None
-
-
 def pairs(*rows):
-    return Columns.of([Pair(*row) for row in rows])
+    return Columns.of(rows, {"number": itemgetter(0), "text": itemgetter(1)})
 
 
 def test_rows_become_a_list_for_each_column():
@@ -98,9 +93,10 @@ def test_nodes_with_counts_come_first_and_columns_end_behind_them():
 
 
 @pytest.mark.parametrize(
-    ("row", "statement"), [(StartRow, NEW), (ChangedNode, FOUND_NODES), (ChangedRun, SET_RUNS)]
+    ("readers", "statement"),
+    [(START_READERS, NEW), (CHANGED_READERS, FOUND_NODES), (RUN_READERS, SET_RUNS)],
 )
-def test_fields_of_a_row_are_the_columns_of_its_statement(row, statement):
+def test_columns_are_read_in_the_order_of_their_statement(readers, statement):
     _, _, listed = statement.partition(" u(")
 
-    assert listed.partition(")")[0].replace(",", " ").split() == list(row._fields)
+    assert listed.partition(")")[0].replace(",", " ").split() == list(readers)

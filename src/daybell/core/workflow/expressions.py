@@ -21,6 +21,8 @@ from daybell.core.references import (
     joined_parts,
     joined_text,
     literal,
+    map_inside,
+    walk,
 )
 from daybell.errors import InvalidWorkflow, UsageError, shown
 
@@ -428,16 +430,7 @@ def output(value: Any) -> Output | None:
 
 def find_outputs(value: Any) -> Iterator[Output]:
     """Yield all references in a value."""
-    if (found := output(value)) is not None:
-        yield found
-    elif is_literal(value):
-        return
-    elif isinstance(value, dict):
-        for one in cast("dict[str, Any]", value).values():
-            yield from find_outputs(one)
-    elif isinstance(value, list):
-        for one in cast("list[Any]", value):
-            yield from find_outputs(one)
+    return (found for one in walk(value) if (found := output(one)) is not None)
 
 
 Find = Callable[[Output], Any]
@@ -459,12 +452,7 @@ def _fill(value: Any, find: Find, *, is_text: bool = False) -> Any:
         if any(is_reference(part) or _refers(part) for part in put_in):
             return {JOIN: put_in}
         return joined_text(as_data(part) for part in put_in)
-    if isinstance(value, dict):
-        given = cast("dict[str, Any]", value)
-        return {key: _fill(one, find, is_text=is_text) for key, one in given.items()}
-    if isinstance(value, list):
-        return [_fill(one, find, is_text=is_text) for one in cast("list[Any]", value)]
-    return value
+    return map_inside(value, lambda one: _fill(one, find, is_text=is_text))
 
 
 def as_literal(data: Any) -> Any:

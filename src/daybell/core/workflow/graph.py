@@ -34,7 +34,7 @@ from daybell.core.limits import (
 )
 from daybell.core.options import DEFAULT_QUEUE
 from daybell.core.placement import NO_DEMANDS
-from daybell.core.references import LITERAL, is_literal, names_in
+from daybell.core.references import LITERAL, is_literal, map_inside, names_in
 from daybell.core.retry import Retry
 from daybell.core.workflow.expressions import Condition
 from daybell.core.workflow.node import JOB, GraphNode, add_branches
@@ -203,13 +203,7 @@ def plain_by_name(args: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    if is_literal(value):
-        return value[LITERAL]
-    if isinstance(value, dict):
-        return plain_by_name(cast("dict[str, Any]", value))
-    if isinstance(value, list):
-        return [_plain(one) for one in cast("list[Any]", value)]
-    return value
+    return value[LITERAL] if is_literal(value) else map_inside(value, _plain)
 
 
 def no_such_param(name: object, params: Params) -> str:

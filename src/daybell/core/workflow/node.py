@@ -22,7 +22,7 @@ from daybell.core.kinds.settings import BESIDE, command_of
 from daybell.core.limits import MAP_ITEMS_DEFAULT, MAP_ITEMS_MAX, check_name
 from daybell.core.options import OPTIONS
 from daybell.core.placement import NO_DEMANDS, Demands, check_demands
-from daybell.core.references import is_literal
+from daybell.core.references import is_literal, map_inside
 from daybell.core.retry import Retry
 from daybell.core.units import Seconds, format_duration, parse_limit
 from daybell.core.workflow.expressions import (
@@ -52,14 +52,16 @@ def hide_references(kind: str, value: Any, hidden: list[Any]) -> Any:
     """Replace references in settings with placeholders; append the references to `hidden`."""
     if not isinstance(value, Mapping):
         return _hide(value, hidden)
+
+    def hide(one: Any) -> Any:
+        return _hide(one, hidden)
+
     by_name = BY_NAME.get(kind, ())
     told: dict[str, Any] = {}
     for name, one in cast("Mapping[str, Any]", value).items():
-        if name in by_name and isinstance(one, Mapping):
-            inner = cast("Mapping[str, Any]", one)
-            told[name] = {key: _hide(each, hidden) for key, each in inner.items()}
-        else:
-            told[name] = _hide(one, hidden)
+        # A mapping of values by name is no reference itself, even with a key "output".
+        is_by_name = name in by_name and isinstance(one, Mapping)
+        told[name] = map_inside(one, hide) if is_by_name else hide(one)
     return told
 
 
@@ -70,10 +72,7 @@ def restore_references(value: Any, hidden: list[Any]) -> Any:
         named = given.get("parameter")
         if len(given) == 1 and isinstance(named, str) and named.startswith(_HIDDEN):
             return hidden[int(named[1:])]
-        return {name: restore_references(one, hidden) for name, one in given.items()}
-    if isinstance(value, list | tuple):
-        return [restore_references(one, hidden) for one in cast("list[Any]", value)]
-    return value
+    return map_inside(value, lambda one: restore_references(one, hidden))
 
 
 def restore_message(message: str, hidden: list[Any]) -> str:
@@ -93,12 +92,7 @@ def _hide(value: Any, hidden: list[Any]) -> Any:
         return _placeholder(len(hidden) - 1)
     if is_literal(value):
         return value
-    if isinstance(value, Mapping):
-        given = cast("Mapping[str, Any]", value)
-        return {name: _hide(one, hidden) for name, one in given.items()}
-    if isinstance(value, list | tuple):
-        return [_hide(one, hidden) for one in cast("list[Any]", value)]
-    return value
+    return map_inside(value, lambda one: _hide(one, hidden))
 
 
 # Branch nodes: the task returns the names of the nodes to continue with.

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from math import inf
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -28,9 +29,10 @@ from msgspec.structs import replace
 from daybell.core.execution import State
 from daybell.core.ids import mint_many
 from daybell.core.schedule import is_backfill
-from daybell.core.units import Instant, Seconds
+from daybell.core.units import Instant
 from daybell.core.workflow.progress import advance, record_ends
 from daybell.core.workflow.restart import Restart, restart
+from daybell.core.workflow.rules import ParentCounts
 from daybell.core.workflow.run import (
     PROGRESS_BATCH,
     Advance,
@@ -41,7 +43,6 @@ from daybell.core.workflow.run import (
     ReadIdentical,
     ReadQuota,
     Run,
-    RunEnd,
     RunQuery,
     Start,
     StartGroup,
@@ -171,10 +172,12 @@ async def start_nodes(
     numbers = await _numbers(tx, tenant, {pair for *_, pair in lanes})
     rows: dict[str, list[StartRow]] = {}
     for held, start, node, pair in lanes:
-        place = None if node is None else seen.places[held.run.id][node.label]
-        row = _start_row(held, start, node, jobs.get(start.spec.job or ""), numbers[pair], place)
-        query = START if node is None else START_MARKED
-        rows.setdefault(query, []).append(row)
+        parents, place = NO_PARENTS, None
+        if node is not None:
+            parents, place = node.parents, seen.places[held.run.id][node.label]
+        job = jobs.get(start.spec.job or "")
+        row = StartRow(held, start, job, numbers[pair], parents, place)
+        rows.setdefault(START if node is None else START_MARKED, []).append(row)
     for query, some in rows.items():
         await tx.execute(query, tenant, *_start_columns(some))
     mark_claimable(tx, tenant, (queue for queue, _ in numbers))
@@ -237,62 +240,49 @@ def nodes_written_with_start(step: Advance) -> dict[str, Node]:
 
 
 class StartRow(NamedTuple):
-    """A node's execution, in the form that START takes."""
+    """A node's execution to create."""
 
-    id: UUID
-    job: int
-    version: int
+    held: LockedRun
+    start: Start
+    job: CurrentJob | None  # None: that of the run
     lane: int
-    priority: int
-    args: str
-    parent: UUID
-    node: str
-    expires_in: Seconds | None
-    retries: int | None
-    timeout: Seconds | None
-    succeeded: int
-    failed: int
-    skipped: int
-    scheduled_for: Instant | None
-    place: Ctid | None
+    parents: ParentCounts
+    place: Ctid | None  # of the node's row
+
+    @property
+    def priority(self) -> int:
+        if self.start.spec.priority is not None:
+            return self.start.spec.priority
+        return self.held.priority if self.job is None else self.job.priority
+
+
+# The columns of START, each with the way to read it.
+START_READERS: Final[dict[str, Callable[[StartRow], Any]]] = {
+    "id": attrgetter("start.id"),
+    "job": lambda row: row.held.job if row.job is None else row.job.key,
+    "version": lambda row: row.held.version if row.job is None else row.job.version,
+    "lane": attrgetter("lane"),
+    "priority": attrgetter("priority"),
+    "args": attrgetter("start.args"),
+    "parent": attrgetter("held.run.id"),
+    "node": attrgetter("start.label"),
+    "expires_in": lambda row: None if row.job is None else row.job.expires,
+    "retries": attrgetter("start.spec.retries"),
+    "timeout": attrgetter("start.spec.timeout"),
+    "succeeded": attrgetter("parents.succeeded"),
+    "failed": attrgetter("parents.failed"),
+    "skipped": attrgetter("parents.skipped"),
+    "scheduled_for": attrgetter("held.scheduled_for"),
+    "place": attrgetter("place"),
+}
 
 
 def _start_columns(rows: Sequence[StartRow]) -> Columns:
-    columns = Columns.of(rows)
+    columns = Columns.of(rows, START_READERS)
     columns.collapse("job", "version", "lane", "priority", "args", "parent")
     columns.collapse("succeeded", "failed", "skipped")
     columns.drop_nulls("expires_in", "retries", "timeout", "scheduled_for")
     return columns
-
-
-def _start_row(
-    held: LockedRun,
-    start: Start,
-    node: Node | None,
-    job: CurrentJob | None,
-    lane: int,
-    place: Ctid | None,
-) -> StartRow:
-    priority = held.priority if job is None else job.priority
-    counts = NO_PARENTS if node is None else node.parents
-    return StartRow(
-        id=start.id,
-        job=held.job if job is None else job.key,
-        version=held.version if job is None else job.version,
-        lane=lane,
-        priority=priority if start.spec.priority is None else start.spec.priority,
-        args=start.args,
-        parent=held.run.id,
-        node=start.label,
-        expires_in=None if job is None else job.expires,
-        retries=start.spec.retries,
-        timeout=start.spec.timeout,
-        succeeded=counts.succeeded,
-        failed=counts.failed,
-        skipped=counts.skipped,
-        scheduled_for=held.scheduled_for,
-        place=place,
-    )
 
 
 EndsByRun = Mapping[UUID, Sequence[NodeEnd]]  # by run
@@ -504,12 +494,13 @@ END_RUNS: Final = f"""
 
 
 async def _end_runs(tx: Tx, tenant: int, steps: Mapping[UUID, Advance]) -> list[Row]:
-    ends = [(run, step.end) for run, step in steps.items() if step.end is not None]
+    ends = {run: step.end for run, step in steps.items() if step.end is not None}
     if not ends:
         return []
-    return await tx.fetch(
-        END_RUNS, tenant, *Columns.of([_run_end_row(run, end) for run, end in ends])
-    )
+    states = [STATE_CODES[end.state] for end in ends.values()]
+    outcomes = [OUTCOME_CODES[OUTCOMES[end.state]] for end in ends.values()]
+    rest = columns_of(ends.values(), "result", "error", "reason")
+    return await tx.fetch(END_RUNS, tenant, list(ends), states, outcomes, *rest)
 
 
 def divide_room(room: float, count: int) -> list[float]:
@@ -539,22 +530,6 @@ def merge_ends(*ends: EndsByRun) -> dict[UUID, list[NodeEnd]]:
         for run, told in some.items():
             merged.setdefault(run, []).extend(told)
     return merged
-
-
-class RunEndRow(NamedTuple):
-    """The end of a run, in the form that END_RUNS takes."""
-
-    id: UUID
-    state: int
-    outcome: int
-    result: str | None
-    error: str | None
-    reason: str | None
-
-
-def _run_end_row(run: UUID, end: RunEnd) -> RunEndRow:
-    outcome = OUTCOME_CODES[OUTCOMES[end.state]]
-    return RunEndRow(run, STATE_CODES[end.state], outcome, end.result, end.error, end.reason)
 
 
 # Restart of ended runs: the run itself begins again, or a new run takes over its nodes.

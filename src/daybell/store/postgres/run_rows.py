@@ -4,9 +4,9 @@ result from decisions.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -17,7 +17,6 @@ from daybell.core.lifecycle import Transition
 from daybell.core.units import Instant
 from daybell.core.workflow.rules import ParentCounts
 from daybell.core.workflow.run import (
-    UNSTARTED,
     Advance,
     Edges,
     NewNode,
@@ -298,10 +297,9 @@ class Columns:
         self.values = values
 
     @classmethod
-    def of(cls, rows: Sequence[NamedTuple]) -> Columns:
-        """Transpose rows of one kind. There must be at least one."""
-        columns = zip(*rows, strict=True)
-        return cls(dict(zip(rows[0]._fields, map(list, columns), strict=True)))
+    def of(cls, rows: Collection[Any], readers: Mapping[str, Callable[[Any], Any]]) -> Columns:
+        """Read each column of these rows."""
+        return cls({name: list(map(read, rows)) for name, read in readers.items()})
 
     def collapse(self, *names: str) -> None:
         """Send these columns as one value if all values are equal: a NULL is the first one."""
@@ -389,8 +387,14 @@ def read_run(row: Row) -> Run:
 SUCCEEDED: Final = NODE_CODES[NodeState.SUCCEEDED]
 ALIKE_MIN: Final = 10  # ends that are worth a separate statement
 
-Changed = tuple[UUID, Node, str | None]  # run, node, result
-New = tuple[UUID, NewNode, Mapping[str, str]]  # run, node, results by label
+
+class NodeRow(NamedTuple):
+    """A row of a node to write."""
+
+    run: UUID
+    node: Node
+    result: str | None
+    new: NewNode | None = None  # to be added
 
 
 def numbered(first: int, count: int) -> list[str]:
@@ -463,7 +467,7 @@ async def write_steps(
     with their executions.
     """
     changed = [
-        (run, stamp_node(node, held[run].now), step.results.get(node.label))
+        NodeRow(run, stamp_node(node, held[run].now), step.results.get(node.label))
         for run, step in steps.items()
         for node in step.changed
         if node.label not in marked[run]
@@ -472,13 +476,14 @@ async def write_steps(
         changed = await _end_nodes(tx, changed, seen)
     for run in steps:
         await _end_moved(tx, run, seen.moved.get(run, ()))
-    rows = Columns.of([_run_row(step, held[run].now) for run, step in steps.items()])
+    runs = [(step.run, held[run].now if step.end else None) for run, step in steps.items()]
+    rows = Columns.of(runs, RUN_READERS)
     if changed:
         await tx.execute(CHANGE_ALL, tenant, *_changed_columns(changed), *rows)
     else:
         await tx.execute(CHANGE_RUNS, tenant, *rows)
     new = [
-        (run, _stamped(one, held[run].now), step.results)
+        NodeRow(run, stamp_node(one.node, held[run].now), step.results.get(one.node.label), one)
         for run, step in steps.items()
         for one in step.new
     ]
@@ -486,12 +491,12 @@ async def write_steps(
         await add_nodes(tx, tenant, new)
 
 
-async def _end_nodes(tx: Tx, changed: Sequence[Changed], seen: RowCache) -> list[Changed]:
+async def _end_nodes(tx: Tx, changed: Sequence[NodeRow], seen: RowCache) -> list[NodeRow]:
     """Write usual ends, if there are many. Return the rest."""
-    alike: dict[tuple[Any, ...], list[Changed]] = {}
-    rest: list[Changed] = []
+    alike: dict[tuple[Any, ...], list[NodeRow]] = {}
+    rest: list[NodeRow] = []
     for one in changed:
-        run, node, _ = one
+        run, node = one.run, one.node
         if _is_usual_end(node) and node.label in seen.places[run]:
             key = run, node.state, node.told, node.finished_at, node.reason
             alike.setdefault(key, []).append(one)
@@ -501,19 +506,11 @@ async def _end_nodes(tx: Tx, changed: Sequence[Changed], seen: RowCache) -> list
         if len(some) < ALIKE_MIN:
             rest += some
             continue
-        results = [result for _, _, result in some]
-        places = seen.places[run]
-        await _end_alike(
-            tx,
-            run,
-            [places[node.label] for _, node, _ in some],
-            [node.started_at for _, node, _ in some],
-            results if any(results) else [],
-            NODE_CODES[state],
-            told,
-            finished_at,
-            reason,
-        )
+        starts, results = columns_of(some, "node.started_at", "result")
+        columns = starts, results if any(results) else []
+        places = [seen.places[run][one.node.label] for one in some]
+        how = NODE_CODES[state], told, finished_at, reason
+        await _end_alike(tx, run, places, *columns, *how)
     return rest
 
 
@@ -534,9 +531,10 @@ async def _end_alike(tx: Tx, run: UUID, places: list[Ctid], *values: object) -> 
         raise Unavailable("nodes of this run were moved by others; try again")
 
 
-async def add_nodes(tx: Tx, tenant: int, new: Iterable[New]) -> None:
+async def add_nodes(tx: Tx, tenant: int, new: Sequence[NodeRow]) -> None:
     """Store new nodes: the nodes of a run that begins, or items of a mapped node."""
-    columns = _new_columns(tenant, list(new)).without_zeros()  # which are the defaults
+    columns = Columns.of(new, ADDED_READERS).without_zeros()  # which are the defaults
+    columns.values["tenant"] = [tenant] * len(new)
     await tx.copy_records_to_table(
         "node",
         schema_name="daybell",
@@ -545,14 +543,9 @@ async def add_nodes(tx: Tx, tenant: int, new: Iterable[New]) -> None:
     )
 
 
-def _stamped(new: NewNode, now: Instant) -> NewNode:
-    node = stamp_node(new.node, now)
-    return new if node is new.node else msgspec.structs.replace(new, node=node)
-
-
 def changed_rows(run: UUID, nodes: Iterable[Node]) -> Columns:
     """Return nodes in the form that CHANGE_NODES takes. Their results stay."""
-    return _changed_columns([(run, node, None) for node in nodes])
+    return _changed_columns([NodeRow(run, node, None) for node in nodes])
 
 
 def _is_usual_end(node: Node) -> bool:
@@ -561,37 +554,49 @@ def _is_usual_end(node: Node) -> bool:
     return is_ended and not node.is_map and not node.is_todo
 
 
-class ChangedNode(NamedTuple):
-    """A node in the form that CHANGE_NODES takes."""
+# The columns of a statement or table, each with the way to read it from a `NodeRow`.
 
-    run: UUID
-    label: str
-    state: int
-    succeeded: int
-    failed: int
-    skipped: int
-    told: int
-    items: int
-    spawned: int
-    items_ended: int
-    items_lost: int
-    is_todo: bool
-    is_ready: bool
-    started_at: Instant | None
-    finished_at: Instant | None
-    execution: UUID | None
-    reason: str | None
-    result: str | None
+_RENAMED: Final = {
+    "place": "order",
+    "of": "group",
+    **{name: f"parents.{name}" for name in ("total", "succeeded", "failed", "skipped")},
+}
 
 
-_CUT: Final = ChangedNode._fields[3:]
+def _of_node(*names: str) -> dict[str, Callable[[NodeRow], Any]]:
+    return {name: attrgetter(f"node.{_RENAMED.get(name, name)}") for name in names}
 
 
-def _changed_columns(changed: Sequence[Changed]) -> Columns:
+_STATE: Final[dict[str, Callable[[NodeRow], Any]]] = {
+    "state": lambda row: NODE_CODES[row.node.state],
+    "is_ready": lambda row: row.node.state is NodeState.READY,
+}
+CHANGED_READERS: Final[dict[str, Callable[[NodeRow], Any]]] = {
+    "run": attrgetter("run"),
+    **_of_node("label"),
+    "state": _STATE["state"],
+    **_of_node("succeeded", "failed", "skipped", "told", "items", "spawned", "items_ended"),
+    **_of_node("items_lost", "is_todo"),
+    "is_ready": _STATE["is_ready"],
+    **_of_node("started_at", "finished_at", "execution", "reason"),
+    "result": attrgetter("result"),
+}
+ADDED_READERS: Final[dict[str, Callable[[NodeRow], Any]]] = {
+    **CHANGED_READERS,
+    **_of_node("place", "total", "is_wanted", "is_map", "of"),
+    "rule": lambda row: RULE_CODES[row.node.rule],
+    "edges": lambda row: _written(row.node.edges) if row.node.edges else "[]",
+    "spec": attrgetter("new.spec"),
+    "input": attrgetter("new.input"),
+}
+_CUT: Final = tuple(CHANGED_READERS)[3:]  # the columns that may end behind nodes with counts
+
+
+def _changed_columns(changed: Sequence[NodeRow]) -> Columns:
     """Return columns for CHANGE_NODES. Nodes with counts come first: columns end after them."""
-    rich = [one for one in changed if not _has_few_counts(one[1])]
-    plain = [one for one in changed if _has_few_counts(one[1])] if len(rich) < len(changed) else []
-    columns = Columns.of([_changed_row(*one) for one in (*rich, *plain)])
+    rich = [one for one in changed if not _has_few_counts(one.node)]
+    plain = [one for one in changed if _has_few_counts(one.node)]
+    columns = Columns.of([*rich, *plain], CHANGED_READERS)
     columns.collapse("run")
     columns.cut_zeros(len(rich), *_CUT)
     return columns
@@ -602,104 +607,24 @@ def _has_few_counts(node: Node) -> bool:
     return not node.is_map and not node.parents.total
 
 
-def _changed_row(run: UUID, node: Node, result: str | None) -> ChangedNode:
-    counts = node.parents
-    return ChangedNode(
-        run,
-        node.label,
-        NODE_CODES[node.state],
-        counts.succeeded,
-        counts.failed,
-        counts.skipped,
-        node.told,
-        node.items,
-        node.spawned,
-        node.items_ended,
-        node.items_lost,
-        node.is_todo,
-        node.state is NodeState.READY,
-        node.started_at,
-        node.finished_at,
-        node.execution,
-        node.reason,
-        result,
-    )
-
-
-def _new_columns(tenant: int, new: Sequence[New]) -> Columns:
-    """Return new nodes. Those of a run that begins have no counts, times and results yet."""
-    nodes = [one.node for _, one, _ in new]
-    columns = {
-        "run": [run for run, _, _ in new],
-        "tenant": [tenant] * len(nodes),
-        "place": [node.order for node in nodes],
-        "state": [NODE_CODES[node.state] for node in nodes],
-        "rule": [RULE_CODES[node.rule] for node in nodes],
-        "total": [node.parents.total for node in nodes],
-        "is_wanted": [node.is_wanted for node in nodes],
-        "is_map": [node.is_map for node in nodes],
-        "is_ready": [node.state is NodeState.READY for node in nodes],
-        "label": [node.label for node in nodes],
-        "edges": [_written(node.edges) if node.edges else "[]" for node in nodes],
-        "spec": [one.spec for _, one, _ in new],
-    }
-    if all(node.state in UNSTARTED and node.group is None for node in nodes):
-        return Columns(columns)
-    columns |= {
-        "succeeded": [node.parents.succeeded for node in nodes],
-        "failed": [node.parents.failed for node in nodes],
-        "skipped": [node.parents.skipped for node in nodes],
-        "told": [node.told for node in nodes],
-        "items": [node.items for node in nodes],
-        "spawned": [node.spawned for node in nodes],
-        "items_ended": [node.items_ended for node in nodes],
-        "items_lost": [node.items_lost for node in nodes],
-        "is_todo": [node.is_todo for node in nodes],
-        "started_at": [node.started_at for node in nodes],
-        "finished_at": [node.finished_at for node in nodes],
-        "execution": [node.execution for node in nodes],
-        "of": [node.group for node in nodes],
-        "reason": [node.reason for node in nodes],
-        "input": [one.input for _, one, _ in new],
-        "result": [results.get(one.node.label) for _, one, results in new],
-    }
-    return Columns(columns)
-
-
 @lru_cache(maxsize=64)  # many nodes have the same children
 def _written(edges: Edges) -> str:
     return msgspec.json.encode(edges).decode()
 
 
-class ChangedRun(NamedTuple):
-    """A run in the form that CHANGE_RUNS takes."""
-
-    id: UUID
-    unended: int
-    running: int
-    ready: int
-    lost_leaves: int
-    is_todo: bool
-    stopping: str | None
-    failed: str | None
-    finished_at: Instant | None
-    is_blocked: bool
-
-
-def _run_row(step: Advance, now: Instant) -> ChangedRun:
-    run = step.run
-    return ChangedRun(
-        run.id,
-        run.left,
-        run.running,
-        run.ready,
-        run.lost_leaves,
-        run.is_todo,
-        None if run.stopping is None else run.stopping.value,
-        run.failed,
-        None if step.end is None else now,
-        run.is_blocked,
-    )
+# The columns of a changed run, of the run and the time of its end.
+RUN_READERS: Final[dict[str, Callable[[tuple[Run, Instant | None]], Any]]] = {
+    "id": lambda row: row[0].id,
+    "unended": lambda row: row[0].left,
+    "running": lambda row: row[0].running,
+    "ready": lambda row: row[0].ready,
+    "lost_leaves": lambda row: row[0].lost_leaves,
+    "is_todo": lambda row: row[0].is_todo,
+    "stopping": lambda row: row[0].stopping and row[0].stopping.value,
+    "failed": lambda row: row[0].failed,
+    "finished_at": itemgetter(1),
+    "is_blocked": lambda row: row[0].is_blocked,
+}
 
 
 # Executions of nodes that have succeeded, with the nodes that end by it.

@@ -48,6 +48,7 @@ from daybell.store.postgres.run_rows import (
     NODE_COLUMNS,
     RUN_COLUMNS,
     LockedRun,
+    NodeRow,
     add_nodes,
     read_node,
     read_run,
@@ -139,7 +140,7 @@ async def _begin(
     check_level(depth + 1)
     parent = None if around is None else row["parent"]
     await keep_run(tx, tenant, run, row, depth=depth, parent=parent)
-    await add_nodes(tx, tenant, ((id, new, {}) for new in plan.nodes))
+    await add_nodes(tx, tenant, [NodeRow(id, new.node, None, new) for new in plan.nodes])
     return LockedRun.of(run, row, depth=depth)
 
 
