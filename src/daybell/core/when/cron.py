@@ -256,6 +256,18 @@ def first_bit(bits: int) -> int:
     return (bits & -bits).bit_length() - 1
 
 
+def _next(bits: int, number: int) -> int | None:
+    """Return the first number of a set after this one."""
+    later = bits >> number + 1
+    return number + 1 + first_bit(later) if later else None
+
+
+def _previous(bits: int, number: int) -> int | None:
+    """Return the last number of a set before this one."""
+    earlier = bits & (1 << number) - 1
+    return earlier.bit_length() - 1 if earlier else None
+
+
 def numbers_in(bits: int) -> list[int]:
     """List the numbers of a set, in order."""
     return [number for number in range(bits.bit_length()) if bits >> number & 1]
@@ -350,17 +362,12 @@ class Pattern:
         if not _FIRST_DAY <= day <= _LAST_DAY:
             return self.after(_FIRST_DAY * DAY_SECONDS, effort) if day < 0 else None
         today = date.fromordinal(day + _EPOCH)
-        year, month, monthday = today.year, today.month, today.day
-        if self.months >> month & 1 and (not self.years or self._has_year(year)):
-            bits = self.days[_shape(year, month, (today.weekday() - monthday + 1) % 7)]
-            if bits >> monthday & 1:
-                time = self._time_after(second)
-                if time is not None:
-                    return day * DAY_SECONDS + time
-            later = bits >> monthday + 1
-            if later:
-                return (day + 1 + first_bit(later)) * DAY_SECONDS + self.earliest
-        return self._in_later_month(year, month, effort)
+        bits = self._days_in(today.year, today.month)
+        if bits >> today.day & 1 and (time := self._time_after(second)) is not None:
+            return day * DAY_SECONDS + time
+        if (later := _next(bits, today.day)) is not None:
+            return (day + later - today.day) * DAY_SECONDS + self.earliest
+        return self._in_later_month(today.year, today.month, effort)
 
     def until(self, wall: Wall, effort: Effort) -> Wall | None:
         """Return the last time that is not later than `wall`."""
@@ -368,18 +375,12 @@ class Pattern:
         if not _FIRST_DAY <= day <= _LAST_DAY:
             return None if day < 0 else self.until(_LAST_DAY * DAY_SECONDS, effort)
         today = date.fromordinal(day + _EPOCH)
-        year, month, monthday = today.year, today.month, today.day
-        if self.months >> month & 1 and (not self.years or self._has_year(year)):
-            bits = self.days[_shape(year, month, (today.weekday() - monthday + 1) % 7)]
-            if bits >> monthday & 1:
-                time = self._time_until(second)
-                if time is not None:
-                    return day * DAY_SECONDS + time
-            earlier = bits & (1 << monthday) - 1
-            if earlier:
-                back = monthday - earlier.bit_length() + 1
-                return (day - back) * DAY_SECONDS + self.latest
-        return self._in_earlier_month(year, month, effort)
+        bits = self._days_in(today.year, today.month)
+        if bits >> today.day & 1 and (time := self._time_until(second)) is not None:
+            return day * DAY_SECONDS + time
+        if (earlier := _previous(bits, today.day)) is not None:
+            return (day + earlier - today.day) * DAY_SECONDS + self.latest
+        return self._in_earlier_month(today.year, today.month, effort)
 
     def days_around(self, day: date) -> tuple[date, date]:
         """Return the first and the last of the consecutive matching days around a matching day.
@@ -424,39 +425,27 @@ class Pattern:
         return hour * 3600 + minute * 60 + second
 
     def _time_after(self, time: int) -> int | None:
-        hour, rest = divmod(time, 3600)
+        """Return the first time of a day that is later."""
+        hour, minute, second = time // 3600, time // 60 % 60, time % 60
         if self.hours >> hour & 1:
-            minute, second = divmod(rest, 60)
-            if self.minutes >> minute & 1:
-                later = self.seconds >> second + 1
-                if later:
-                    return time + 1 + first_bit(later)
-            later = self.minutes >> minute + 1
-            if later:
-                minute += 1 + first_bit(later)
-                return hour * 3600 + minute * 60 + first_bit(self.seconds)
-        later = self.hours >> hour + 1
-        if not later:
-            return None
-        hour += 1 + first_bit(later)
-        return hour * 3600 + first_bit(self.minutes) * 60 + first_bit(self.seconds)
+            if self.minutes >> minute & 1 and (later := _next(self.seconds, second)) is not None:
+                return time - second + later
+            if (later := _next(self.minutes, minute)) is not None:
+                return hour * 3600 + later * 60 + self.earliest % 60
+        later = _next(self.hours, hour)
+        return None if later is None else later * 3600 + self.earliest % 3600
 
     def _time_until(self, time: int) -> int | None:
-        hour, rest = divmod(time, 3600)
+        """Return the last time of a day that is not later."""
+        hour, minute, second = time // 3600, time // 60 % 60, time % 60
         if self.hours >> hour & 1:
-            minute, second = divmod(rest, 60)
-            if self.minutes >> minute & 1:
-                earlier = self.seconds & (2 << second) - 1
-                if earlier:
-                    return time - second + earlier.bit_length() - 1
-            earlier = self.minutes & (1 << minute) - 1
-            if earlier:
-                minute = earlier.bit_length() - 1
-                return hour * 3600 + minute * 60 + self.seconds.bit_length() - 1
-        earlier = self.hours & (1 << hour) - 1
-        if not earlier:
-            return None
-        return self.latest % 3600 + (earlier.bit_length() - 1) * 3600
+            last = _previous(self.seconds, second + 1)
+            if self.minutes >> minute & 1 and last is not None:
+                return time - second + last
+            if (earlier := _previous(self.minutes, minute)) is not None:
+                return hour * 3600 + earlier * 60 + self.latest % 60
+        earlier = _previous(self.hours, hour)
+        return None if earlier is None else earlier * 3600 + self.latest % 3600
 
     def _in_later_month(self, year: int, month: int, effort: Effort) -> Wall | None:
         last_year = min(year + _YEARS_SEARCHED, date.max.year)
@@ -464,19 +453,16 @@ class Pattern:
             month = 12
         while True:
             effort.spend(1)
-            later = self.months >> month + 1
-            if later:
-                month += 1 + first_bit(later)
-            else:
-                month = first_bit(self.months)
+            later = _next(self.months, month)
+            if later is None:
+                later = first_bit(self.months)
                 found = self._year_from(year + 1)
                 if found is None or found > last_year:
                     return None
                 year = found
-            first = date(year, month, 1)
-            bits = self.days[_shape(year, month, first.weekday())]
-            if bits:
-                day = first.toordinal() - _EPOCH + first_bit(bits) - 1
+            month = later
+            if bits := self._days_in(year, month):
+                day = date(year, month, first_bit(bits)).toordinal() - _EPOCH
                 return day * DAY_SECONDS + self.earliest
 
     def _in_earlier_month(self, year: int, month: int, effort: Effort) -> Wall | None:
@@ -485,19 +471,16 @@ class Pattern:
             month = 1
         while True:
             effort.spend(1)
-            earlier = self.months & (1 << month) - 1
-            if earlier:
-                month = earlier.bit_length() - 1
-            else:
-                month = self.months.bit_length() - 1
+            earlier = _previous(self.months, month)
+            if earlier is None:
+                earlier = self.months.bit_length() - 1
                 found = self._year_to(year - 1)
                 if found is None or found < first_year:
                     return None
                 year = found
-            first = date(year, month, 1)
-            bits = self.days[_shape(year, month, first.weekday())]
-            if bits:
-                day = first.toordinal() - _EPOCH + bits.bit_length() - 2
+            month = earlier
+            if bits := self._days_in(year, month):
+                day = date(year, month, bits.bit_length() - 1).toordinal() - _EPOCH
                 return day * DAY_SECONDS + self.latest
 
     def _has_year(self, year: int) -> bool:
@@ -506,15 +489,14 @@ class Pattern:
     def _year_from(self, year: int) -> int | None:
         if not self.years:
             return year
-        start = max(year, YEAR_MIN)
-        later = self.years >> start - YEAR_MIN
-        return start + first_bit(later) if later else None
+        found = _next(self.years, max(year, YEAR_MIN) - YEAR_MIN - 1)
+        return None if found is None else YEAR_MIN + found
 
     def _year_to(self, year: int) -> int | None:
         if not self.years:
             return year
-        earlier = self.years & (2 << year - YEAR_MIN) - 1 if year >= YEAR_MIN else 0
-        return YEAR_MIN + earlier.bit_length() - 1 if earlier else None
+        found = _previous(self.years, year - YEAR_MIN + 1) if year >= YEAR_MIN else None
+        return None if found is None else YEAR_MIN + found
 
 
 def _shape(year: int, month: int, begins_with: int) -> int:

@@ -392,20 +392,27 @@ SELECT n, created_at, tenant, job, state, finished_at, state = 7 AND is_discarde
        result IS NOT NULL, log IS NOT NULL
   FROM execution WHERE n > ? ORDER BY n LIMIT ?
 """
-_REMOVE: Final = Bulk("DELETE FROM execution WHERE n IN (", "?", ")")
-_REMOVE_ATTEMPTS: Final = Bulk("DELETE FROM attempt WHERE execution IN (", "?", ")")
-_REMOVE_LOG_PARTS: Final = Bulk("DELETE FROM log WHERE execution IN (", "?", ")")
-_REMOVE_RUNS: Final = Bulk("DELETE FROM run WHERE execution IN (", "?", ")")
-_REMOVE_NODES: Final = Bulk("DELETE FROM node WHERE run IN (", "?", ")")
-_REMOVE_TEXTS: Final = Bulk("DELETE FROM node_text WHERE run IN (", "?", ")")
-_REMOVE_STEPS: Final = Bulk("DELETE FROM step WHERE execution IN (", "?", ")")
-_REMOVE_WAITS: Final = Bulk("DELETE FROM wait WHERE execution IN (", "?", ")")
 
 
-_EMPTY_RESULT: Final = Bulk("UPDATE execution SET result = NULL WHERE n IN (", "?", ")")
-_EMPTY_LOG: Final = Bulk("UPDATE execution SET log = NULL WHERE n IN (", "?", ")")
-_EMPTY_ATTEMPTS: Final = Bulk(
-    "UPDATE attempt SET log = NULL WHERE log IS NOT NULL AND execution IN (", "?", ")"
+def _bulk(change: str, key: str) -> Bulk:
+    return Bulk(f"{change} {key} IN (", "?", ")")
+
+
+_REMOVE_ATTEMPTS: Final = _bulk("DELETE FROM attempt WHERE", "execution")
+_REMOVE_LOG_PARTS: Final = _bulk("DELETE FROM log WHERE", "execution")
+# With an execution, or a new one that gets its number would inherit them.
+_REMOVE_WITH_ALL: Final = (
+    _bulk("DELETE FROM run WHERE", "execution"),
+    _bulk("DELETE FROM node WHERE", "run"),
+    _bulk("DELETE FROM node_text WHERE", "run"),
+    _bulk("DELETE FROM step WHERE", "execution"),
+    _bulk("DELETE FROM wait WHERE", "execution"),
+    _bulk("DELETE FROM execution WHERE", "n"),
+)
+_EMPTY_RESULT: Final = _bulk("UPDATE execution SET result = NULL WHERE", "n")
+_EMPTY_LOG: Final = _bulk("UPDATE execution SET log = NULL WHERE", "n")
+_EMPTY_ATTEMPTS: Final = _bulk(
+    "UPDATE attempt SET log = NULL WHERE log IS NOT NULL AND", "execution"
 )
 
 
@@ -433,15 +440,10 @@ def remove_executions(
             logs_over.append(n)
             if has_log:
                 logs.append(n)
-    # With them, or a new execution that gets a removed one's number would inherit them.
     attempts = _REMOVE_ATTEMPTS.run(tx, over)
     parts = _REMOVE_LOG_PARTS.run(tx, over + logs_over)
-    _REMOVE_RUNS.run(tx, over)
-    _REMOVE_NODES.run(tx, over)
-    _REMOVE_TEXTS.run(tx, over)
-    _REMOVE_STEPS.run(tx, over)
-    _REMOVE_WAITS.run(tx, over)
-    _REMOVE.run(tx, over)
+    for removal in _REMOVE_WITH_ALL:
+        removal.run(tx, over)
     _EMPTY_RESULT.run(tx, results)
     _EMPTY_LOG.run(tx, logs)
     _EMPTY_ATTEMPTS.run(tx, logs_over)
@@ -452,44 +454,34 @@ def remove_executions(
 
 def health(tx: Transaction, path: str) -> Health:
     (schema,) = tx.execute("SELECT max(version) FROM migration").fetchone()
-    if path == IN_MEMORY:
-        return memory_health(tx, schema)
+    is_in_memory = path == IN_MEMORY
+    checks = (_MEMORY_CHECK,) if is_in_memory else check_file(tx, path)
+    return Health(
+        product=f"SQLite {sqlite3.sqlite_version}{' in memory' if is_in_memory else ''}",
+        now=tx.now,
+        schema=schema,
+        checks=(Check(name="schema", is_ok=True, found=f"version {schema}"), *checks),
+    )
+
+
+_MEMORY_CHECK: Final = Check(
+    name="durability",
+    is_ok=False,
+    found="in memory: nothing survives the process",
+    advice="for tests only; open a file or a server",
+)
+
+
+def check_file(tx: Transaction, path: str) -> tuple[Check, ...]:
     (journal,) = tx.execute("PRAGMA journal_mode").fetchone()
     (synchronous,) = tx.execute("PRAGMA synchronous").fetchone()
-    return Health(
-        product=f"SQLite {sqlite3.sqlite_version}",
-        now=tx.now,
-        schema=schema,
-        checks=(
-            Check(name="schema", is_ok=True, found=f"version {schema}"),
-            Check(
-                name="durability",
-                is_ok=(journal, synchronous) == ("wal", 2),
-                found=f"journal_mode={journal}, synchronous={synchronous}",
-                advice="another program has changed the file's settings; open it anew",
-            ),
-            check_mode(path),
-            check_room(path),
-            check_log(path),
-        ),
+    durability = Check(
+        name="durability",
+        is_ok=(journal, synchronous) == ("wal", 2),
+        found=f"journal_mode={journal}, synchronous={synchronous}",
+        advice="another program has changed the file's settings; open it anew",
     )
-
-
-def memory_health(tx: Transaction, schema: int) -> Health:
-    return Health(
-        product=f"SQLite {sqlite3.sqlite_version} in memory",
-        now=tx.now,
-        schema=schema,
-        checks=(
-            Check(name="schema", is_ok=True, found=f"version {schema}"),
-            Check(
-                name="durability",
-                is_ok=False,
-                found="in memory: nothing survives the process",
-                advice="for tests only; open a file or a server",
-            ),
-        ),
-    )
+    return durability, check_mode(path), check_room(path), check_log(path)
 
 
 def check_mode(path: str) -> Check:
