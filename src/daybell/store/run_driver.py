@@ -27,15 +27,11 @@ from daybell.core.units import Instant
 from daybell.core.workflow.rules import ParentCounts, Rule
 from daybell.core.workflow.run import (
     Advance,
-    AnyRunQuery,
     Node,
     NodeEnd,
     NodeState,
     NodeView,
-    ReadIdentical,
-    ReadNodes,
-    ReadQuota,
-    ReadSpecs,
+    Read,
     Run,
     RunQuery,
     Start,
@@ -68,7 +64,7 @@ _WITHOUT_EXECUTION: Final[dict[NodeState, State]] = {
 
 
 def drive(
-    asking: Generator[AnyRunQuery, Any, Advance],
+    asking: Generator[RunQuery, Any, Advance],
     answer: Callable[[RunQuery], Any],
     room: Callable[[], float],
 ) -> Advance:
@@ -78,10 +74,10 @@ def drive(
     try:
         ask = next(asking)
         while True:
-            match ask:
-                case ReadQuota():
+            match ask.read:
+                case Read.QUOTA:
                     ask = asking.send(room())
-                case ReadIdentical():
+                case Read.IDENTICAL:
                     ask = asking.send(_group_identical(ask, answer))
                 case _:
                     ask = asking.send(answer(ask))
@@ -89,10 +85,10 @@ def drive(
         return _expand_groups(stop.value)
 
 
-def _group_identical(ask: ReadIdentical, answer: Callable[[RunQuery], Any]) -> list[WaitingGroup]:
-    rows: list[Node] = answer(ReadNodes(ask.labels))
+def _group_identical(ask: RunQuery, answer: Callable[[RunQuery], Any]) -> list[WaitingGroup]:
+    rows: list[Node] = answer(RunQuery(Read.NODES, ask.labels))
     waiting = {row.label: row for row in rows if row.state is NodeState.WAITING and not row.is_map}
-    specs: dict[str, tuple[str, str | None]] = answer(ReadSpecs(tuple(waiting)))
+    specs: dict[str, tuple[str, str | None]] = answer(RunQuery(Read.SPECS, tuple(waiting)))
     found: dict[tuple[Rule, ParentCounts, str], list[Node]] = {}
     for label, row in sorted(waiting.items(), key=lambda pair: pair[1].order):
         found.setdefault((row.rule, row.parents, specs[label][0]), []).append(row)

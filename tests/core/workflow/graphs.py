@@ -27,15 +27,7 @@ from daybell.core.workflow.run import (
     NodeEnd,
     NodeState,
     Plan,
-    ReadFailed,
-    ReadItemResults,
-    ReadLeaves,
-    ReadNodes,
-    ReadReady,
-    ReadResults,
-    ReadSpecs,
-    ReadTodo,
-    ReadUnstarted,
+    Read,
     Run,
     RunEnd,
     RunQuery,
@@ -82,27 +74,30 @@ class Rows:
 
     def answer(self, ask: RunQuery) -> Any:
         ordered = sorted(self.nodes.values(), key=lambda node: node.order)
-        match ask:
-            case ReadNodes(labels):
+        labels, most = ask.labels, ask.limit
+        match ask.read:
+            case Read.NODES:
                 return [self.nodes[label] for label in labels if label in self.nodes]
-            case ReadTodo(limit):
-                return [node for node in ordered if node.is_todo][:limit]
-            case ReadReady(limit):
-                return [node for node in ordered if node.state is NodeState.READY][:limit]
-            case ReadUnstarted(limit):
-                return [node for node in ordered if node.state in OPEN][:limit]
-            case ReadSpecs(labels):
+            case Read.TODO:
+                return [node for node in ordered if node.is_todo][:most]
+            case Read.READY:
+                return [node for node in ordered if node.state is NodeState.READY][:most]
+            case Read.UNSTARTED:
+                return [node for node in ordered if node.state in OPEN][:most]
+            case Read.SPECS:
                 return {label: self.specs[label] for label in labels}
-            case ReadResults(labels):
+            case Read.RESULTS:
                 return {label: self.results[label] for label in labels if label in self.results}
-            case ReadItemResults(group):
-                of_group = {label for label, node in self.nodes.items() if node.group == group}
-                return {label: text for label, text in self.results.items() if label in of_group}
-            case ReadFailed(limit):
+            case Read.ITEM_RESULTS:
+                items = {label for label, node in self.nodes.items() if node.group == labels[0]}
+                return {label: text for label, text in self.results.items() if label in items}
+            case Read.FAILED:
                 failed = [node for node in ordered if node.state is NodeState.FAILED]
-                return [node for node in failed if node.group is None][:limit]
-            case ReadLeaves():
+                return [node for node in failed if node.group is None][:most]
+            case Read.LEAVES:
                 return [node for node in ordered if node.is_leaf]
+            case _:
+                raise AssertionError(f"the driver answers {ask.read}")
 
     def advance(self, ended: Iterable[NodeEnd] = (), *, limit: int = 1000) -> None:
         ends = list(ended)

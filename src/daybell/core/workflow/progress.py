@@ -1,6 +1,6 @@
 """Progress of a run after nodes have ended, decided under the run's lock.
 
-`advance` is a generator that any store can drive: it yields queries (`run.AnyRunQuery`), receives
+`advance` is a generator that any store can drive: it yields queries (`run.RunQuery`), receives
 the answers, and returns the changes to write. Queries read the state before its own changes, which
 a `RunState` keeps.
 
@@ -38,24 +38,14 @@ from daybell.core.workflow.run import (
     UPSTREAM_FAILED,
     UPSTREAM_SKIPPED,
     Advance,
-    AnyRunQuery,
     NewNode,
     Node,
     NodeEnd,
     NodeState,
-    ReadFailed,
-    ReadIdentical,
-    ReadItemResults,
-    ReadLeaves,
-    ReadNodes,
-    ReadQuota,
-    ReadReady,
-    ReadResults,
-    ReadSpecs,
-    ReadTodo,
-    ReadUnstarted,
+    Read,
     Run,
     RunEnd,
+    RunQuery,
     Spec,
     Start,
     StartGroup,
@@ -70,7 +60,7 @@ from daybell.core.workflow.run import (
 )
 from daybell.errors import UsageError
 
-RunQueries: TypeAlias = Generator[AnyRunQuery, Any, None]
+RunQueries: TypeAlias = Generator[RunQuery, Any, None]
 Given: TypeAlias = tuple[Spec, str | None]  # a spec, and the value of an item
 
 OWN_FAILURES: Final = frozenset({NodeState.FAILED, NodeState.CANCELLED})
@@ -144,7 +134,7 @@ class RunState:
         """Read the tenant's quota once, before the first start."""
         if not self._is_room_known:
             self._is_room_known = True
-            self._quota = yield ReadQuota()
+            self._quota = yield RunQuery(Read.QUOTA)
 
     # --- rows ---------------------------------------------------------------------------------
 
@@ -173,7 +163,7 @@ class RunState:
             if label not in self.nodes and label not in self.taken
         )
         if missing:
-            found: list[Node] = yield ReadNodes(missing)
+            found: list[Node] = yield RunQuery(Read.NODES, missing)
             for row in found:
                 self.meet(row)
 
@@ -278,8 +268,8 @@ class RunState:
         else:
             self.end(node, NodeState.SUCCEEDED, None, result)
 
-    def _of_items(self, node: Node) -> Generator[AnyRunQuery, Any, str]:
-        found: dict[str, str] = yield ReadItemResults(node.label)
+    def _of_items(self, node: Node) -> Generator[RunQuery, Any, str]:
+        found: dict[str, str] = yield RunQuery(Read.ITEM_RESULTS, (node.label,))
         ours = self.results
         labels = [item_label(node.label, index) for index in range(node.items)]
         return f"[{','.join(ours.get(one) or found.get(one, 'null') for one in labels)}]"
@@ -289,7 +279,7 @@ class RunState:
     def read_results(self, labels: Iterable[str]) -> RunQueries:
         missing = tuple(label for label in dict.fromkeys(labels) if label not in self.results)
         if missing:
-            found: dict[str, str] = yield ReadResults(missing)
+            found: dict[str, str] = yield RunQuery(Read.RESULTS, missing)
             self.known |= found.keys()
             self.results |= found
 
@@ -303,7 +293,7 @@ class RunState:
             self._values[label] = value
         return value
 
-    def specs(self, labels: Iterable[str]) -> Generator[AnyRunQuery, Any, dict[str, Given]]:
+    def specs(self, labels: Iterable[str]) -> Generator[RunQuery, Any, dict[str, Given]]:
         texts: dict[str, tuple[str, str | None]] = {}
         missing: list[str] = []
         for label in labels:
@@ -313,7 +303,7 @@ class RunState:
             else:
                 texts[label] = new.spec, new.input
         if missing:
-            texts |= yield ReadSpecs(tuple(missing))
+            texts |= yield RunQuery(Read.SPECS, tuple(missing))
         return {label: (read_spec(text), given) for label, (text, given) in texts.items()}
 
 
@@ -335,7 +325,7 @@ def start_ready(state: RunState) -> RunQueries:
     if not count:
         return
     if state.ready > len(state.readied):
-        rows: list[Node] = yield ReadReady(count + state.were_ready)
+        rows: list[Node] = yield RunQuery(Read.READY, limit=count + state.were_ready)
         for row in rows:
             state.meet(row)
     order = sorted(state.readied, key=lambda label: state.nodes[label].order)
@@ -447,7 +437,7 @@ def _start_identical_children(state: RunState, most: int) -> RunQueries:
     yield from state.ask_room()
     if state.is_limited:
         return
-    found: Sequence[WaitingGroup] = yield ReadIdentical(labels)
+    found: Sequence[WaitingGroup] = yield RunQuery(Read.IDENTICAL, labels)
     for waiting in found:
         spec = read_spec(waiting.spec)
         parents = waiting.parents.plus(**{parent.fate().value: 1})
@@ -468,7 +458,7 @@ def advance(
     *,
     mint: Callable[[], UUID],
     limit: int = PROGRESS_BATCH,
-) -> Generator[AnyRunQuery, Any, Advance]:
+) -> Generator[RunQuery, Any, Advance]:
     """Record ends, notify children, start ready nodes, and end the run after its last node.
 
     `same` are groups of nodes that succeeded with the same children.
@@ -486,7 +476,7 @@ def advance(
 
 def record_ends(
     run: Run, ended: Sequence[NodeEnd], *, mint: Callable[[], UUID]
-) -> Generator[AnyRunQuery, Any, Advance]:
+) -> Generator[RunQuery, Any, Advance]:
     """Record the ends of nodes that could not be started, and leave the rest to the next call."""
     return advance(run, ended, mint=mint, limit=0)
 
@@ -544,7 +534,7 @@ def take_ends(
 
 def load_todo(state: RunState) -> RunQueries:
     """Read the rows that earlier calls marked as todo."""
-    found: list[Node] = yield ReadTodo(state.limit)
+    found: list[Node] = yield RunQuery(Read.TODO, limit=state.limit)
     state.is_all_loaded = len(found) < state.limit
     for row in found:
         node = state.meet(row)
@@ -683,14 +673,14 @@ def _decide_child(state: RunState, child: Node, tally: _Tally) -> None:
 # --- stop of a run -----------------------------------------------------------------------------
 
 
-def end_unstarted(state: RunState) -> Generator[AnyRunQuery, Any, bool]:
+def end_unstarted(state: RunState) -> Generator[RunQuery, Any, bool]:
     """End nodes that were not started; return False if there are none."""
     is_cancel = state.stopping is StopReason.CANCEL
     outcome, reason = NodeState.SKIPPED, FAIL_FAST
     if is_cancel:
         outcome, reason = NodeState.CANCELLED, CANCELLED
     limit = state.budget + state.were_open + len(state.taken)
-    found: list[Node] = yield ReadUnstarted(limit)
+    found: list[Node] = yield RunQuery(Read.UNSTARTED, limit=limit)
     for row in found:
         if row.label not in state.taken:
             state.meet(row)
@@ -719,7 +709,7 @@ def _cut_maps(state: RunState, reason: str) -> RunQueries:
 # --- end of a run ------------------------------------------------------------------------------
 
 
-def end_run(state: RunState) -> Generator[AnyRunQuery, Any, RunEnd]:
+def end_run(state: RunState) -> Generator[RunQuery, Any, RunEnd]:
     """Decide the end of a run after all of its nodes have ended."""
     if state.stopping is StopReason.CANCEL:
         return RunEnd(State.CANCELLED)
@@ -727,7 +717,7 @@ def end_run(state: RunState) -> Generator[AnyRunQuery, Any, RunEnd]:
         why = yield from _explain_failure(state)
         error = Failure(type="NodesFailed", message=why)
         return RunEnd(State.DEAD, reason=NODES_FAILED, error=error.to_json())
-    leaves: list[Node] = yield ReadLeaves()
+    leaves: list[Node] = yield RunQuery(Read.LEAVES)
     ended = [state.nodes.get(leaf.label, leaf) for leaf in leaves]
     succeeded = [leaf.label for leaf in ended if leaf.state is NodeState.SUCCEEDED]
     yield from state.read_results(succeeded)
@@ -744,9 +734,9 @@ def end_run(state: RunState) -> Generator[AnyRunQuery, Any, RunEnd]:
     return RunEnd(State.SUCCEEDED, result)
 
 
-def _explain_failure(state: RunState) -> Generator[AnyRunQuery, Any, str]:
+def _explain_failure(state: RunState) -> Generator[RunQuery, Any, str]:
     """Describe the failure of the first node, and the number of others."""
-    found: list[Node] = yield ReadFailed(FAILED_MAX)
+    found: list[Node] = yield RunQuery(Read.FAILED, limit=FAILED_MAX)
     for row in found:
         state.meet(row)
     labels = {row.label for row in state.nodes.values() if _is_failed(row)}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Any, Final, TypeAlias
+from enum import Enum, StrEnum
+from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -254,84 +254,28 @@ class Advance(msgspec.Struct, frozen=True):
     end: RunEnd | None = None
 
 
-class ReadNodes(msgspec.Struct, frozen=True):
-    """Read nodes by label: list[Node]."""
+class Read(Enum):
+    """The rows of a run that a query asks for. Lists are in the order of the graph."""
 
-    labels: tuple[str, ...]
-
-
-class ReadIdentical(msgspec.Struct, frozen=True):
-    """Read identical waiting nodes among these, without mapped ones: list[WaitingGroup]."""
-
-    labels: tuple[str, ...]
-
-
-class ReadTodo(msgspec.Struct, frozen=True):
-    """Read nodes that are todo, in order: list[Node]."""
-
-    limit: int
+    NODES = "by label: list[Node]"
+    IDENTICAL = "waiting nodes among these, without mapped ones: list[WaitingGroup]"
+    TODO = "nodes that are todo: list[Node]"
+    READY = "nodes that are READY, often and maybe thousands, by an index: list[Node]"
+    UNSTARTED = "nodes that are WAITING or READY: list[Node]"
+    LEAVES = "all leaves: list[Node]"
+    FAILED = "nodes of the graph that are FAILED: list[Node]"
+    SPECS = "(spec, input) by label: dict[str, tuple[str, str | None]]"
+    RESULTS = "stored results by label: dict[str, str]"
+    ITEM_RESULTS = "stored results of the items of one mapped node by label: dict[str, str]"
+    QUOTA = "executions that the tenant's quota allows until the transaction ends: float, or inf"
 
 
-class ReadReady(msgspec.Struct, frozen=True):
-    """Read READY nodes, in order: list[Node]. It is frequent and a run may have thousands, so an
-    index must serve it.
-    """
+class RunQuery(NamedTuple):
+    """A query of progress to the store that has locked the run."""
 
-    limit: int
-
-
-class ReadQuota(msgspec.Struct, frozen=True):
-    """Read how many executions the tenant's quota still allows: float, infinite without a quota.
-    The answer holds until the end of the transaction.
-    """
-
-
-class ReadUnstarted(msgspec.Struct, frozen=True):
-    """Read WAITING and READY nodes, in order: list[Node]."""
-
-    limit: int
-
-
-class ReadSpecs(msgspec.Struct, frozen=True):
-    """Read (spec, input) by label: dict[str, tuple[str, str | None]]."""
-
-    labels: tuple[str, ...]
-
-
-class ReadResults(msgspec.Struct, frozen=True):
-    """Read stored results by label: dict[str, str]."""
-
-    labels: tuple[str, ...]
-
-
-class ReadItemResults(msgspec.Struct, frozen=True):
-    """Read stored results of a mapped node's items by label: dict[str, str]."""
-
-    group: str
-
-
-class ReadLeaves(msgspec.Struct, frozen=True):
-    """Read all leaves, in order: list[Node]."""
-
-
-class ReadFailed(msgspec.Struct, frozen=True):
-    """Read FAILED nodes of the graph, in order: list[Node]."""
-
-    limit: int
-
-
-RunQuery: TypeAlias = (
-    ReadNodes
-    | ReadTodo
-    | ReadReady
-    | ReadUnstarted
-    | ReadSpecs
-    | ReadResults
-    | ReadItemResults
-    | ReadLeaves
-    | ReadFailed
-)
-AnyRunQuery: TypeAlias = RunQuery | ReadIdentical | ReadQuota
+    read: Read
+    labels: tuple[str, ...] = ()
+    limit: int | None = None
 
 
 def item_label(group: str, index: int) -> str:

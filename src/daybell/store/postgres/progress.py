@@ -36,12 +36,10 @@ from daybell.core.workflow.rules import ParentCounts
 from daybell.core.workflow.run import (
     PROGRESS_BATCH,
     Advance,
-    AnyRunQuery,
     Node,
     NodeEnd,
     NodeState,
-    ReadIdentical,
-    ReadQuota,
+    Read,
     Run,
     RunQuery,
     Start,
@@ -424,7 +422,7 @@ async def _drive(
     seen: RowCache,
 ) -> dict[UUID, Advance]:
     """Advance each of these runs with the core, and answer the queries that the core makes."""
-    going: dict[UUID, Generator[AnyRunQuery, Any, Advance]] = {}
+    going: dict[UUID, Generator[RunQuery, Any, Advance]] = {}
     limit = min(parts * PROGRESS_BATCH, max(BATCH_MIN, BATCH_MAX // len(ended)))
     for run, ends in ended.items():
         if runs[run].is_finished:
@@ -441,7 +439,7 @@ async def _drive(
     answers: dict[UUID, Any] = dict.fromkeys(going)
     room: float | None = None  # of the tenant, for all of them
     while answers:
-        asks: dict[UUID, RunQuery | ReadIdentical] = {}
+        asks: dict[UUID, RunQuery] = {}
         starting: list[UUID] = []
         for run, answer in answers.items():
             try:
@@ -449,7 +447,7 @@ async def _drive(
             except StopIteration as stop:
                 steps[run] = stop.value
                 continue
-            if isinstance(ask, ReadQuota):
+            if ask.read is Read.QUOTA:
                 starting.append(run)
             else:
                 asks[run] = ask

@@ -23,16 +23,7 @@ from daybell.core.workflow.run import (
     Node,
     NodeEnd,
     NodeState,
-    ReadFailed,
-    ReadIdentical,
-    ReadItemResults,
-    ReadLeaves,
-    ReadNodes,
-    ReadReady,
-    ReadResults,
-    ReadSpecs,
-    ReadTodo,
-    ReadUnstarted,
+    Read,
     Run,
     RunQuery,
     StopReason,
@@ -177,23 +168,38 @@ ITEM_RESULTS: Final = """
     """
 
 
+_LISTS: Final = {
+    Read.TODO: GOING_ON,
+    Read.READY: READY,
+    Read.UNSTARTED: UNSTARTED_NODES,
+    Read.LEAVES: LEAVES,
+    Read.FAILED: FAILED,
+}
+_BY_LABEL: Final = {
+    Read.NODES: READ,
+    Read.IDENTICAL: WAITING_ALIKE,
+    Read.SPECS: SPECS,
+    Read.RESULTS: RESULTS,
+}
+
+
 async def answer_asks(
     tx: Tx,
     tenant: int,
-    asks: Mapping[UUID, RunQuery | ReadIdentical],
+    asks: Mapping[UUID, RunQuery],
     seen: RowCache,
 ) -> dict[UUID, list[Node] | list[WaitingGroup] | dict[str, Any]]:
     """Return the answers to the queries of these runs. Queries of one kind share a statement.
     `seen`: the rows that are known since the runs were locked.
     """
-    kinds: dict[type[Any], dict[UUID, Any]] = {}
+    kinds: dict[Read, dict[UUID, RunQuery]] = {}
     for run, ask in asks.items():
-        kinds.setdefault(type(ask), {})[run] = ask
+        kinds.setdefault(ask.read, {})[run] = ask
     found: dict[UUID, list[Node] | list[WaitingGroup] | dict[str, Any]] = {}
     for kind, some in kinds.items():
-        if kind is ReadIdentical:
+        if kind is Read.IDENTICAL:
             found |= await _alike(tx, tenant, some)
-        elif kind in (ReadSpecs, ReadResults, ReadItemResults):
+        elif kind in (Read.SPECS, Read.RESULTS, Read.ITEM_RESULTS):
             found |= await _texts(tx, tenant, kind, some, seen)
         else:
             found |= await _nodes(tx, tenant, kind, some, seen)
@@ -201,10 +207,10 @@ async def answer_asks(
 
 
 async def _nodes(
-    tx: Tx, tenant: int, kind: type[Any], asks: Mapping[UUID, Any], seen: RowCache
+    tx: Tx, tenant: int, kind: Read, asks: Mapping[UUID, RunQuery], seen: RowCache
 ) -> dict[UUID, list[Node]]:
     found: dict[UUID, list[Node]] = {run: [] for run in asks}
-    if kind is ReadNodes and seen.nodes:
+    if kind is Read.NODES and seen.nodes:
         asks = {run: _rest(ask, seen.nodes.get(run, {}), found[run]) for run, ask in asks.items()}
         asks = {run: ask for run, ask in asks.items() if ask.labels}
         if not asks:
@@ -225,22 +231,24 @@ async def _nodes(
     return found
 
 
-async def _alike(tx: Tx, tenant: int, asks: Mapping[UUID, Any]) -> dict[UUID, list[WaitingGroup]]:
+async def _alike(
+    tx: Tx, tenant: int, asks: Mapping[UUID, RunQuery]
+) -> dict[UUID, list[WaitingGroup]]:
     found: dict[UUID, list[WaitingGroup]] = {run: [] for run in asks}
-    query, arguments = _question(ReadIdentical, asks)
+    query, arguments = _question(Read.IDENTICAL, asks)
     for run, rule, *counts, spec, labels, places in await tx.fetch(query, tenant, *arguments):
         found[run].append(WaitingGroup(RULES[rule], ParentCounts(*counts), spec, labels, places))
     return found
 
 
 async def _texts(
-    tx: Tx, tenant: int, kind: type[Any], asks: Mapping[UUID, Any], seen: RowCache
+    tx: Tx, tenant: int, kind: Read, asks: Mapping[UUID, RunQuery], seen: RowCache
 ) -> dict[UUID, dict[str, Any]]:
     found: dict[UUID, dict[str, Any]] = {run: {} for run in asks}
-    if kind is ReadSpecs:
+    if kind is Read.SPECS:
         found |= {run: seen.specs.get(run, {}) for run in asks}
         missing = {
-            run: ReadSpecs(tuple(label for label in ask.labels if label not in found[run]))
+            run: ask._replace(labels=tuple(one for one in ask.labels if one not in found[run]))
             for run, ask in asks.items()
         }
         asks = {run: ask for run, ask in missing.items() if ask.labels}
@@ -251,37 +259,23 @@ async def _texts(
     return found
 
 
-def _question(kind: type[Any], asks: Mapping[UUID, Any]) -> tuple[str, list[list[Any]]]:
-    limited = {
-        ReadTodo: GOING_ON,
-        ReadReady: READY,
-        ReadUnstarted: UNSTARTED_NODES,
-        ReadFailed: FAILED,
-    }
-    if (query := limited.get(kind)) is not None:
+def _question(kind: Read, asks: Mapping[UUID, RunQuery]) -> tuple[str, list[list[Any]]]:
+    if (query := _LISTS.get(kind)) is not None:
         return query, [list(asks), [ask.limit for ask in asks.values()]]
-    if kind is ReadLeaves:
-        return LEAVES, [list(asks), [None] * len(asks)]
-    if kind is ReadItemResults:
-        groups = [ask.group for ask in asks.values()]
+    if kind is Read.ITEM_RESULTS:
+        groups = [ask.labels[0] for ask in asks.values()]
         lows = [group + BRACKET for group in groups]
         highs = [group + AFTER_BRACKET for group in groups]
         return ITEM_RESULTS, [list(asks), groups, lows, highs]
     pairs = [(run, label) for run, ask in asks.items() for label in ask.labels]
-    by_label = {
-        ReadNodes: READ,
-        ReadIdentical: WAITING_ALIKE,
-        ReadSpecs: SPECS,
-        ReadResults: RESULTS,
-    }
-    query = by_label[kind]
-    return query, [collapse_constant([run for run, _ in pairs]), [label for _, label in pairs]]
+    runs = collapse_constant([run for run, _ in pairs])
+    return _BY_LABEL[kind], [runs, [label for _, label in pairs]]
 
 
-def _rest(ask: ReadNodes, known: Mapping[str, Node], found: list[Node]) -> ReadNodes:
+def _rest(ask: RunQuery, known: Mapping[str, Node], found: list[Node]) -> RunQuery:
     """Add the known nodes to `found`. Return the query for the others."""
     found += [known[label] for label in ask.labels if label in known]
-    return ReadNodes(tuple(label for label in ask.labels if label not in known))
+    return ask._replace(labels=tuple(label for label in ask.labels if label not in known))
 
 
 class Columns:

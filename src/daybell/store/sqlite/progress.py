@@ -16,22 +16,13 @@ from daybell.core.workflow.rules import ParentCounts
 from daybell.core.workflow.run import (
     PROGRESS_BATCH,
     Advance,
-    AnyRunQuery,
     Edges,
     NewNode,
     Node,
     NodeEnd,
     NodeState,
     Plan,
-    ReadFailed,
-    ReadItemResults,
-    ReadLeaves,
-    ReadNodes,
-    ReadReady,
-    ReadResults,
-    ReadSpecs,
-    ReadTodo,
-    ReadUnstarted,
+    Read,
     Run,
     RunEnd,
     RunQuery,
@@ -333,22 +324,14 @@ def insert_run(tx: Transaction, n: int, run: Run) -> None:
 
 _BY_LABEL: Final = "run = ? AND label IN (SELECT value FROM json_each(?))"
 _READ: Final = f"SELECT {NODE_COLUMNS} FROM node WHERE {_BY_LABEL}"
-_TODO: Final = f"""
-SELECT {NODE_COLUMNS} FROM node WHERE run = ? AND is_todo = 1 ORDER BY place LIMIT ?
-"""
-_READY: Final = f"""
-SELECT {NODE_COLUMNS} FROM node WHERE run = ? AND state = 2 ORDER BY place LIMIT ?
-"""
-_UNSTARTED: Final = f"""
-SELECT {NODE_COLUMNS} FROM node WHERE run = ? AND state IN (1, 2) ORDER BY place LIMIT ?
-"""
-_LEAVES: Final = f"""
-SELECT {NODE_COLUMNS} FROM node WHERE run = ? AND of IS NULL AND edges IS NULL ORDER BY place
-"""
-_FAILED: Final = f"""
-SELECT {NODE_COLUMNS} FROM node
- WHERE run = ? AND state = {NODE_CODES[NodeState.FAILED]} AND of IS NULL ORDER BY place LIMIT ?
-"""
+_SOME: Final = f"SELECT {NODE_COLUMNS} FROM node WHERE run = ? AND %s ORDER BY place LIMIT ?"
+_LISTS: Final = {
+    Read.TODO: _SOME % "is_todo = 1",
+    Read.READY: _SOME % "state = 2",
+    Read.UNSTARTED: _SOME % "state IN (1, 2)",
+    Read.LEAVES: _SOME % "of IS NULL AND edges IS NULL",
+    Read.FAILED: _SOME % f"state = {NODE_CODES[NodeState.FAILED]} AND of IS NULL",
+}
 _ALL: Final = f"SELECT {NODE_COLUMNS} FROM node WHERE run = ?"
 _INPUTS: Final = f"SELECT label, input FROM node WHERE {_BY_LABEL}"
 _RESULTS: Final = f"SELECT label, result FROM node WHERE {_BY_LABEL} AND result IS NOT NULL"
@@ -370,26 +353,17 @@ class RunRows:
 
     def answer(self, ask: RunQuery) -> Any:
         """Answer a query about a run's nodes from the file."""
-        n, execute = self._n, self._tx.execute
-        match ask:
-            case ReadNodes(labels):
-                return self._by_label(labels)
-            case ReadTodo(limit):
-                return self._nodes(_TODO, n, limit)
-            case ReadReady(limit):
-                return self._nodes(_READY, n, limit)
-            case ReadUnstarted(limit):
-                return self._nodes(_UNSTARTED, n, limit)
-            case ReadFailed(limit):
-                return self._nodes(_FAILED, n, limit)
-            case ReadLeaves():
-                return self._nodes(_LEAVES, n)
-            case ReadSpecs(labels):
-                return self._specs(labels)
-            case ReadResults(labels):
-                return dict(execute(_RESULTS, (n, _json(labels))).fetchall())
-            case ReadItemResults(group):
-                return dict(execute(_ITEM_RESULTS, (n, group, group, group)).fetchall())
+        read, labels, limit = ask
+        if (listed := _LISTS.get(read)) is not None:
+            return self._nodes(listed, self._n, -1 if limit is None else limit)
+        if read is Read.NODES:
+            return self._by_label(labels)
+        if read is Read.SPECS:
+            return self._specs(labels)
+        if read is Read.RESULTS:
+            return dict(self._tx.execute(_RESULTS, (self._n, _json(labels))).fetchall())
+        assert read is Read.ITEM_RESULTS, "run_driver answers the rest"
+        return dict(self._tx.execute(_ITEM_RESULTS, (self._n, *labels * 3)).fetchall())
 
     def all(self) -> list[Node]:
         """Return all nodes and items."""
@@ -583,7 +557,7 @@ def advance_run(
 
 def _choose_step(
     run: Run, ended: Sequence[NodeEnd], parts: int, *, just_note: bool
-) -> Generator[AnyRunQuery, Any, Advance]:
+) -> Generator[RunQuery, Any, Advance]:
     mint = run_driver.id_source()
     if just_note:
         return record_ends(run, ended, mint=mint)
