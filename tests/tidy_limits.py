@@ -8,7 +8,6 @@ LONG_FILES: dict[str, str] = {
     "client/answers.py": "one function per answer",
     "client/wire.py": "one struct per answer, with the texts of the OpenAPI document",
     "core/options.py": "one table of job options, and the types that follow from it",
-    "core/workflow/progress.py": "one decision: the progress of a run",
     "sdk/app.py": "one class: the app that users write",
     "store/postgres/admin.py": "the admin room: keys, tenants, secrets, audit, with their SQL",
     "store/postgres/connection.py": "pools, lent connections, kept statements",

@@ -14,8 +14,8 @@ ROOM: Final = (
 )
 NO_QUOTA: Final = (
     "core/workflow/progress.py",
-    "            self._quota = yield RunQuery(Read.QUOTA)\n",
-    "            yield RunQuery(Read.QUOTA)\n",
+    "            self._quota = yield RunQuery(RunRead.QUOTA)\n",
+    "            yield RunQuery(RunRead.QUOTA)\n",
 )
 ONE_MORE: Final = ("core/workflow/progress.py", "0 if self.running else 1)", "1)")
 NOT_ONE: Final = ("core/workflow/progress.py", "0 if self.running else 1)", "0)")

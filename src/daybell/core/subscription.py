@@ -267,7 +267,7 @@ class Dispatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def dispatches(work: OutboxWork, mint: Mint) -> list[Dispatch]:
-    """Decide who receives the events."""
+    """Return the executions that deliver events to their subscriptions."""
     events: dict[str, list[OutgoingEvent]] = {}
     for event in work.events:
         events.setdefault(event.tenant, []).append(event)

@@ -31,9 +31,9 @@ from daybell.core.workflow.run import (
     NodeEnd,
     NodeState,
     NodeView,
-    Read,
     Run,
     RunQuery,
+    RunRead,
     Start,
     WaitingGroup,
     node_name,
@@ -75,9 +75,9 @@ def drive(
         ask = next(asking)
         while True:
             match ask.read:
-                case Read.QUOTA:
+                case RunRead.QUOTA:
                     ask = asking.send(room())
-                case Read.IDENTICAL:
+                case RunRead.IDENTICAL:
                     ask = asking.send(_group_identical(ask, answer))
                 case _:
                     ask = asking.send(answer(ask))
@@ -86,9 +86,9 @@ def drive(
 
 
 def _group_identical(ask: RunQuery, answer: Callable[[RunQuery], Any]) -> list[WaitingGroup]:
-    rows: list[Node] = answer(RunQuery(Read.NODES, ask.labels))
+    rows: list[Node] = answer(RunQuery(RunRead.NODES, ask.labels))
     waiting = {row.label: row for row in rows if row.state is NodeState.WAITING and not row.is_map}
-    specs: dict[str, tuple[str, str | None]] = answer(RunQuery(Read.SPECS, tuple(waiting)))
+    specs: dict[str, tuple[str, str | None]] = answer(RunQuery(RunRead.SPECS, tuple(waiting)))
     found: dict[tuple[Rule, ParentCounts, str], list[Node]] = {}
     for label, row in sorted(waiting.items(), key=lambda pair: pair[1].order):
         found.setdefault((row.rule, row.parents, specs[label][0]), []).append(row)

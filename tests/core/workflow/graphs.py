@@ -27,10 +27,10 @@ from daybell.core.workflow.run import (
     NodeEnd,
     NodeState,
     Plan,
-    Read,
     Run,
     RunEnd,
     RunQuery,
+    RunRead,
     Start,
     StopReason,
     SucceededGroup,
@@ -76,25 +76,25 @@ class Rows:
         ordered = sorted(self.nodes.values(), key=lambda node: node.order)
         labels, most = ask.labels, ask.limit
         match ask.read:
-            case Read.NODES:
+            case RunRead.NODES:
                 return [self.nodes[label] for label in labels if label in self.nodes]
-            case Read.TODO:
+            case RunRead.MARKED:
                 return [node for node in ordered if node.is_todo][:most]
-            case Read.READY:
+            case RunRead.READY:
                 return [node for node in ordered if node.state is NodeState.READY][:most]
-            case Read.UNSTARTED:
+            case RunRead.UNSTARTED:
                 return [node for node in ordered if node.state in OPEN][:most]
-            case Read.SPECS:
+            case RunRead.SPECS:
                 return {label: self.specs[label] for label in labels}
-            case Read.RESULTS:
+            case RunRead.RESULTS:
                 return {label: self.results[label] for label in labels if label in self.results}
-            case Read.ITEM_RESULTS:
+            case RunRead.ITEM_RESULTS:
                 items = {label for label, node in self.nodes.items() if node.group == labels[0]}
                 return {label: text for label, text in self.results.items() if label in items}
-            case Read.FAILED:
+            case RunRead.FAILED:
                 failed = [node for node in ordered if node.state is NodeState.FAILED]
                 return [node for node in failed if node.group is None][:most]
-            case Read.LEAVES:
+            case RunRead.LEAVES:
                 return [node for node in ordered if node.is_leaf]
             case _:
                 raise AssertionError(f"the driver answers {ask.read}")

@@ -329,7 +329,7 @@ class Transport:
             ) from None
         except httpx.RequestError as error:
             is_plain = self._root.lower().startswith("http://")
-            # Who expects TLS answers with something else, or nothing.
+            # A server that expects TLS answers with something else, or nothing.
             hint = "; is it https://?" if is_plain and not self._is_known else ""
             raise Unavailable(
                 f"{self.place}: the connection broke: {_reason(error)}{hint}"

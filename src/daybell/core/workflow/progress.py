@@ -42,10 +42,10 @@ from daybell.core.workflow.run import (
     Node,
     NodeEnd,
     NodeState,
-    Read,
     Run,
     RunEnd,
     RunQuery,
+    RunRead,
     Spec,
     Start,
     StartGroup,
@@ -134,7 +134,7 @@ class RunState:
         """Read the tenant's quota once, before the first start."""
         if not self._is_room_known:
             self._is_room_known = True
-            self._quota = yield RunQuery(Read.QUOTA)
+            self._quota = yield RunQuery(RunRead.QUOTA)
 
     # --- rows ---------------------------------------------------------------------------------
 
@@ -163,7 +163,7 @@ class RunState:
             if label not in self.nodes and label not in self.taken
         )
         if missing:
-            found: list[Node] = yield RunQuery(Read.NODES, missing)
+            found: list[Node] = yield RunQuery(RunRead.NODES, missing)
             for row in found:
                 self.meet(row)
 
@@ -269,7 +269,7 @@ class RunState:
             self.end(node, NodeState.SUCCEEDED, None, result)
 
     def _of_items(self, node: Node) -> Generator[RunQuery, Any, str]:
-        found: dict[str, str] = yield RunQuery(Read.ITEM_RESULTS, (node.label,))
+        found: dict[str, str] = yield RunQuery(RunRead.ITEM_RESULTS, (node.label,))
         ours = self.results
         labels = [item_label(node.label, index) for index in range(node.items)]
         return f"[{','.join(ours.get(one) or found.get(one, 'null') for one in labels)}]"
@@ -279,7 +279,7 @@ class RunState:
     def read_results(self, labels: Iterable[str]) -> RunQueries:
         missing = tuple(label for label in dict.fromkeys(labels) if label not in self.results)
         if missing:
-            found: dict[str, str] = yield RunQuery(Read.RESULTS, missing)
+            found: dict[str, str] = yield RunQuery(RunRead.RESULTS, missing)
             self.known |= found.keys()
             self.results |= found
 
@@ -303,7 +303,7 @@ class RunState:
             else:
                 texts[label] = new.spec, new.input
         if missing:
-            texts |= yield RunQuery(Read.SPECS, tuple(missing))
+            texts |= yield RunQuery(RunRead.SPECS, tuple(missing))
         return {label: (read_spec(text), given) for label, (text, given) in texts.items()}
 
 
@@ -325,7 +325,7 @@ def start_ready(state: RunState) -> RunQueries:
     if not count:
         return
     if state.ready > len(state.readied):
-        rows: list[Node] = yield RunQuery(Read.READY, limit=count + state.were_ready)
+        rows: list[Node] = yield RunQuery(RunRead.READY, limit=count + state.were_ready)
         for row in rows:
             state.meet(row)
     order = sorted(state.readied, key=lambda label: state.nodes[label].order)
@@ -437,7 +437,7 @@ def _start_identical_children(state: RunState, most: int) -> RunQueries:
     yield from state.ask_room()
     if state.is_limited:
         return
-    found: Sequence[WaitingGroup] = yield RunQuery(Read.IDENTICAL, labels)
+    found: Sequence[WaitingGroup] = yield RunQuery(RunRead.IDENTICAL, labels)
     for waiting in found:
         spec = read_spec(waiting.spec)
         parents = waiting.parents.plus(**{parent.fate().value: 1})
@@ -534,7 +534,7 @@ def take_ends(
 
 def load_todo(state: RunState) -> RunQueries:
     """Read the rows that earlier calls marked as todo."""
-    found: list[Node] = yield RunQuery(Read.TODO, limit=state.limit)
+    found: list[Node] = yield RunQuery(RunRead.MARKED, limit=state.limit)
     state.is_all_loaded = len(found) < state.limit
     for row in found:
         node = state.meet(row)
@@ -680,7 +680,7 @@ def end_unstarted(state: RunState) -> Generator[RunQuery, Any, bool]:
     if is_cancel:
         outcome, reason = NodeState.CANCELLED, CANCELLED
     limit = state.budget + state.were_open + len(state.taken)
-    found: list[Node] = yield RunQuery(Read.UNSTARTED, limit=limit)
+    found: list[Node] = yield RunQuery(RunRead.UNSTARTED, limit=limit)
     for row in found:
         if row.label not in state.taken:
             state.meet(row)
@@ -717,7 +717,7 @@ def end_run(state: RunState) -> Generator[RunQuery, Any, RunEnd]:
         why = yield from _explain_failure(state)
         error = Failure(type="NodesFailed", message=why)
         return RunEnd(State.DEAD, reason=NODES_FAILED, error=error.to_json())
-    leaves: list[Node] = yield RunQuery(Read.LEAVES)
+    leaves: list[Node] = yield RunQuery(RunRead.LEAVES)
     ended = [state.nodes.get(leaf.label, leaf) for leaf in leaves]
     succeeded = [leaf.label for leaf in ended if leaf.state is NodeState.SUCCEEDED]
     yield from state.read_results(succeeded)
@@ -736,7 +736,7 @@ def end_run(state: RunState) -> Generator[RunQuery, Any, RunEnd]:
 
 def _explain_failure(state: RunState) -> Generator[RunQuery, Any, str]:
     """Describe the failure of the first node, and the number of others."""
-    found: list[Node] = yield RunQuery(Read.FAILED, limit=FAILED_MAX)
+    found: list[Node] = yield RunQuery(RunRead.FAILED, limit=FAILED_MAX)
     for row in found:
         state.meet(row)
     labels = {row.label for row in state.nodes.values() if _is_failed(row)}

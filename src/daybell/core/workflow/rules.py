@@ -38,12 +38,8 @@ class ParentCounts(msgspec.Struct, frozen=True, gc=False):
     skipped: int = 0
 
     @property
-    def done(self) -> int:
-        return self.succeeded + self.failed + self.skipped
-
-    @property
     def is_done(self) -> bool:
-        return self.done >= self.total
+        return self.succeeded + self.failed + self.skipped >= self.total
 
     def plus(self, *, succeeded: int = 0, failed: int = 0, skipped: int = 0) -> ParentCounts:
         """Return the counts after further ends."""

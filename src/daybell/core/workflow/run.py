@@ -254,12 +254,12 @@ class Advance(msgspec.Struct, frozen=True):
     end: RunEnd | None = None
 
 
-class Read(Enum):
+class RunRead(Enum):
     """The rows of a run that a query asks for. Lists are in the order of the graph."""
 
     NODES = "by label: list[Node]"
     IDENTICAL = "waiting nodes among these, without mapped ones: list[WaitingGroup]"
-    TODO = "nodes that are todo: list[Node]"
+    MARKED = "nodes that are todo: list[Node]"
     READY = "nodes that are READY, often and maybe thousands, by an index: list[Node]"
     UNSTARTED = "nodes that are WAITING or READY: list[Node]"
     LEAVES = "all leaves: list[Node]"
@@ -273,7 +273,7 @@ class Read(Enum):
 class RunQuery(NamedTuple):
     """A query of progress to the store that has locked the run."""
 
-    read: Read
+    read: RunRead
     labels: tuple[str, ...] = ()
     limit: int | None = None
 

@@ -39,9 +39,9 @@ from daybell.core.workflow.run import (
     Node,
     NodeEnd,
     NodeState,
-    Read,
     Run,
     RunQuery,
+    RunRead,
     Start,
     StartGroup,
     StopReason,
@@ -447,7 +447,7 @@ async def _drive(
             except StopIteration as stop:
                 steps[run] = stop.value
                 continue
-            if ask.read is Read.QUOTA:
+            if ask.read is RunRead.QUOTA:
                 starting.append(run)
             else:
                 asks[run] = ask

@@ -23,9 +23,9 @@ from daybell.core.workflow.run import (
     Node,
     NodeEnd,
     NodeState,
-    Read,
     Run,
     RunQuery,
+    RunRead,
     StopReason,
     SucceededGroup,
     WaitingGroup,
@@ -169,17 +169,17 @@ ITEM_RESULTS: Final = """
 
 
 _LISTS: Final = {
-    Read.TODO: GOING_ON,
-    Read.READY: READY,
-    Read.UNSTARTED: UNSTARTED_NODES,
-    Read.LEAVES: LEAVES,
-    Read.FAILED: FAILED,
+    RunRead.MARKED: GOING_ON,
+    RunRead.READY: READY,
+    RunRead.UNSTARTED: UNSTARTED_NODES,
+    RunRead.LEAVES: LEAVES,
+    RunRead.FAILED: FAILED,
 }
 _BY_LABEL: Final = {
-    Read.NODES: READ,
-    Read.IDENTICAL: WAITING_ALIKE,
-    Read.SPECS: SPECS,
-    Read.RESULTS: RESULTS,
+    RunRead.NODES: READ,
+    RunRead.IDENTICAL: WAITING_ALIKE,
+    RunRead.SPECS: SPECS,
+    RunRead.RESULTS: RESULTS,
 }
 
 
@@ -192,14 +192,14 @@ async def answer_asks(
     """Return the answers to the queries of these runs. Queries of one kind share a statement.
     `seen`: the rows that are known since the runs were locked.
     """
-    kinds: dict[Read, dict[UUID, RunQuery]] = {}
+    kinds: dict[RunRead, dict[UUID, RunQuery]] = {}
     for run, ask in asks.items():
         kinds.setdefault(ask.read, {})[run] = ask
     found: dict[UUID, list[Node] | list[WaitingGroup] | dict[str, Any]] = {}
     for kind, some in kinds.items():
-        if kind is Read.IDENTICAL:
+        if kind is RunRead.IDENTICAL:
             found |= await _alike(tx, tenant, some)
-        elif kind in (Read.SPECS, Read.RESULTS, Read.ITEM_RESULTS):
+        elif kind in (RunRead.SPECS, RunRead.RESULTS, RunRead.ITEM_RESULTS):
             found |= await _texts(tx, tenant, kind, some, seen)
         else:
             found |= await _nodes(tx, tenant, kind, some, seen)
@@ -207,10 +207,10 @@ async def answer_asks(
 
 
 async def _nodes(
-    tx: Tx, tenant: int, kind: Read, asks: Mapping[UUID, RunQuery], seen: RowCache
+    tx: Tx, tenant: int, kind: RunRead, asks: Mapping[UUID, RunQuery], seen: RowCache
 ) -> dict[UUID, list[Node]]:
     found: dict[UUID, list[Node]] = {run: [] for run in asks}
-    if kind is Read.NODES and seen.nodes:
+    if kind is RunRead.NODES and seen.nodes:
         asks = {run: _rest(ask, seen.nodes.get(run, {}), found[run]) for run, ask in asks.items()}
         asks = {run: ask for run, ask in asks.items() if ask.labels}
         if not asks:
@@ -235,17 +235,17 @@ async def _alike(
     tx: Tx, tenant: int, asks: Mapping[UUID, RunQuery]
 ) -> dict[UUID, list[WaitingGroup]]:
     found: dict[UUID, list[WaitingGroup]] = {run: [] for run in asks}
-    query, arguments = _question(Read.IDENTICAL, asks)
+    query, arguments = _question(RunRead.IDENTICAL, asks)
     for run, rule, *counts, spec, labels, places in await tx.fetch(query, tenant, *arguments):
         found[run].append(WaitingGroup(RULES[rule], ParentCounts(*counts), spec, labels, places))
     return found
 
 
 async def _texts(
-    tx: Tx, tenant: int, kind: Read, asks: Mapping[UUID, RunQuery], seen: RowCache
+    tx: Tx, tenant: int, kind: RunRead, asks: Mapping[UUID, RunQuery], seen: RowCache
 ) -> dict[UUID, dict[str, Any]]:
     found: dict[UUID, dict[str, Any]] = {run: {} for run in asks}
-    if kind is Read.SPECS:
+    if kind is RunRead.SPECS:
         found |= {run: seen.specs.get(run, {}) for run in asks}
         missing = {
             run: ask._replace(labels=tuple(one for one in ask.labels if one not in found[run]))
@@ -259,10 +259,10 @@ async def _texts(
     return found
 
 
-def _question(kind: Read, asks: Mapping[UUID, RunQuery]) -> tuple[str, list[list[Any]]]:
+def _question(kind: RunRead, asks: Mapping[UUID, RunQuery]) -> tuple[str, list[list[Any]]]:
     if (query := _LISTS.get(kind)) is not None:
         return query, [list(asks), [ask.limit for ask in asks.values()]]
-    if kind is Read.ITEM_RESULTS:
+    if kind is RunRead.ITEM_RESULTS:
         groups = [ask.labels[0] for ask in asks.values()]
         lows = [group + BRACKET for group in groups]
         highs = [group + AFTER_BRACKET for group in groups]

@@ -22,10 +22,10 @@ from daybell.core.workflow.run import (
     NodeEnd,
     NodeState,
     Plan,
-    Read,
     Run,
     RunEnd,
     RunQuery,
+    RunRead,
     Spec,
     Start,
     StopReason,
@@ -326,11 +326,11 @@ _BY_LABEL: Final = "run = ? AND label IN (SELECT value FROM json_each(?))"
 _READ: Final = f"SELECT {NODE_COLUMNS} FROM node WHERE {_BY_LABEL}"
 _SOME: Final = f"SELECT {NODE_COLUMNS} FROM node WHERE run = ? AND %s ORDER BY place LIMIT ?"
 _LISTS: Final = {
-    Read.TODO: _SOME % "is_todo = 1",
-    Read.READY: _SOME % "state = 2",
-    Read.UNSTARTED: _SOME % "state IN (1, 2)",
-    Read.LEAVES: _SOME % "of IS NULL AND edges IS NULL",
-    Read.FAILED: _SOME % f"state = {NODE_CODES[NodeState.FAILED]} AND of IS NULL",
+    RunRead.MARKED: _SOME % "is_todo = 1",
+    RunRead.READY: _SOME % "state = 2",
+    RunRead.UNSTARTED: _SOME % "state IN (1, 2)",
+    RunRead.LEAVES: _SOME % "of IS NULL AND edges IS NULL",
+    RunRead.FAILED: _SOME % f"state = {NODE_CODES[NodeState.FAILED]} AND of IS NULL",
 }
 _ALL: Final = f"SELECT {NODE_COLUMNS} FROM node WHERE run = ?"
 _INPUTS: Final = f"SELECT label, input FROM node WHERE {_BY_LABEL}"
@@ -356,13 +356,13 @@ class RunRows:
         read, labels, limit = ask
         if (listed := _LISTS.get(read)) is not None:
             return self._nodes(listed, self._n, -1 if limit is None else limit)
-        if read is Read.NODES:
+        if read is RunRead.NODES:
             return self._by_label(labels)
-        if read is Read.SPECS:
+        if read is RunRead.SPECS:
             return self._specs(labels)
-        if read is Read.RESULTS:
+        if read is RunRead.RESULTS:
             return dict(self._tx.execute(_RESULTS, (self._n, _json(labels))).fetchall())
-        assert read is Read.ITEM_RESULTS, "run_driver answers the rest"
+        assert read is RunRead.ITEM_RESULTS, "run_driver answers the rest"
         return dict(self._tx.execute(_ITEM_RESULTS, (self._n, *labels * 3)).fetchall())
 
     def all(self) -> list[Node]:
