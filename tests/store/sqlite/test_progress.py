@@ -6,7 +6,7 @@ import pytest
 
 from daybell.core.execution import Cancellation, State
 from daybell.core.views import Retention
-from daybell.core.workflow.run import NodeState, Spec
+from daybell.core.workflow.run import NodeState, RunRead, Spec
 from daybell.store.run_driver import ADVANCE_ROUNDS
 from daybell.store.sqlite import progress, transaction
 from daybell.store.sqlite.progress import NODE_COLUMNS, SPEC, read_nodes
@@ -120,8 +120,8 @@ PLANS = {
     "end": (progress._END_NODES._statements[8], BY_NUMBER),
     "update": (progress._UPDATE._statements[8], BY_LABEL),
     "read": (progress._READ, BY_LABEL),
-    "todo": (progress._TODO, "SEARCH node USING INDEX node_todo (run=?)"),
-    "ready": (progress._READY, "SEARCH node USING INDEX node_ready (run=?)"),
+    "todo": (progress._LISTS[RunRead.MARKED], "SEARCH node USING INDEX node_todo (run=?)"),
+    "ready": (progress._LISTS[RunRead.READY], "SEARCH node USING INDEX node_ready (run=?)"),
 }
 
 
