@@ -64,6 +64,12 @@ async def order(ctx: Context, number: int) -> str:
 
 
 @app.task
+async def receive(event: dict[str, object]) -> object:
+    """Return what was posted."""
+    return event["data"]
+
+
+@app.task
 async def first() -> int:
     return 1
 

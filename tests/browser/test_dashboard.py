@@ -139,7 +139,7 @@ async def test_two_runs_of_a_workflow_are_compared_node_by_node(page: Page, site
 
 
 async def test_a_webhook_is_made_and_its_address_fires_the_job(page: Page, site: Site):
-    await page.goto("/jobs/first/webhooks")
+    await page.goto("/jobs/receive/webhooks")
     await page.get_by_role("button", name="New webhook").click()
     await page.get_by_role("dialog").get_by_label("Name", exact=True).fill("shop")
     await page.get_by_role("dialog").get_by_role("button", name="Make it").click()
@@ -150,8 +150,8 @@ async def test_a_webhook_is_made_and_its_address_fires_the_job(page: Page, site:
     await page.get_by_role("dialog").get_by_role("button", name="Close").click()
 
     await expect(page.get_by_role("table", name="Webhooks")).to_contain_text("shop")
-    await page.goto("/executions?q=job:first")
-    await expect(page.get_by_role("table", name="Executions")).to_contain_text("first")
+    await page.goto("/executions?q=job:receive")
+    await expect(page.get_by_role("table", name="Executions")).to_contain_text("receive")
 
 
 # From the first page: a page of the navigation, links on it, and a text that answers.

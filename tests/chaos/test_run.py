@@ -24,7 +24,7 @@ async def live_through(
     run: Callable[[ChaosOptions], Awaitable[Summary]], options: ChaosOptions, tame: Tame
 ) -> None:
     """Demand that no promise is broken, in runs of twice the length until enough has happened."""
-    missing: list[str] = []
+    summary, missing = None, ["a run"]
     enough = ENOUGH * options.rate * options.seconds
     for turn in range(RUNS_MAX):
         summary = await run(replace(options, seconds=options.seconds * 2**turn, peace=PEACE))
@@ -35,7 +35,7 @@ async def live_through(
         happened = dict(happenings(summary, enough)) | tame(summary)
         if not (missing := [name for name, has_happened in happened.items() if not has_happened]):
             return
-    assert not missing, summary.fields()
+    assert not missing, summary and summary.fields()
 
 
 def happenings(summary: Summary, enough: float) -> Iterator[tuple[str, bool]]:

@@ -55,7 +55,7 @@ def test_a_fork_cannot_be_told_from_a_process_that_was_started(tmp_path):
             timeout=300,
         ).returncode
     started = json.loads((tmp_path / "facts.json").read_text())
-    ended = daybell(*words, folder=tmp_path, **given)
+    ended = daybell(*words, folder=tmp_path, stdin=None, **given)
     forked = json.loads((tmp_path / "facts.json").read_text())
 
     # Each by itself, so that a failure names the difference.

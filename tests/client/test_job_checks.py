@@ -1,5 +1,7 @@
 """Who needs a job: what is said when it is deleted."""
 
+from typing import Any
+
 import pytest
 
 from daybell import App, Client, every
@@ -156,7 +158,10 @@ async def test_arguments_that_fit_are_accepted_and_those_of_unknown_signatures(s
 
 
 async def test_a_node_may_leave_arguments_to_other_nodes_and_has_no_unknown_ones(signed):
-    nodes = [{"name": "first", "task": "open_to_all"}, {"name": "then", "task": "greet"}]
+    nodes: list[dict[str, Any]] = [
+        {"name": "first", "task": "open_to_all"},
+        {"name": "then", "task": "greet"},
+    ]
     await signed.create("flow", workflow={"nodes": nodes, "edges": [["first", "then"]]})
 
     nodes[1]["args"] = {"nam": "Ada"}
@@ -177,3 +182,10 @@ async def test_a_signature_that_has_changed_counts_at_the_next_call(signed):
     )
 
     assert (await signed.trigger("greet", {"nam": "Ada"})).created
+
+
+async def test_a_task_that_cannot_take_the_event_gets_no_webhook(signed):
+    with pytest.raises(InvalidArguments, match="take the event as argument `event`"):
+        await signed.create_hook("greet", "shop")
+
+    assert await signed.hooks("greet") == []

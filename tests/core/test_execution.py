@@ -252,7 +252,8 @@ def test_no_more_of_a_long_ancestry_is_kept_than_the_limit():
 
 def test_the_names_of_classes_that_are_alike_or_cannot_be_hashed_are_their_own():
     class Unhashable(type):
-        __hash__ = None
+        def __hash__(cls) -> int:
+            raise TypeError("not hashable")
 
     def raised_class(name):
         return Unhashable(name, (ValueError,), {"__module__": "shop"})

@@ -135,7 +135,7 @@ def test_every_limit_is_positive():
     public = {name: value for name, value in numbers.items() if not name.startswith("_")}
 
     assert len(public) > 20
-    assert all(value > 0 for value in public.values())
+    assert all(value > 0 for value in public.values() if isinstance(value, int | float))
 
 
 def test_as_many_labels_as_the_limit_says_are_accepted():

@@ -3,7 +3,7 @@
 # pyright: reportUnusedExpression=false
 
 import threading
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -555,7 +555,7 @@ def test_a_node_has_the_demands_of_its_task_or_its_own(app: App, t: Any):
 @pytest.mark.parametrize("name", ["requires", "prefer", "resources"])
 def test_a_workflow_demands_nothing_of_workers_itself(name, app: App):
     with pytest.raises(UsageError, match=f"no {name}=; say it for the tasks"):
-        app.workflow("ml", **{name: {"gpu": 1} if name == "resources" else {"gpu": "a100"}})
+        app.workflow("ml", **cast("Any", {name: {"gpu": 1 if name == "resources" else "a100"}}))
 
 
 @pytest.mark.parametrize(

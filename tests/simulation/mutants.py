@@ -265,8 +265,8 @@ MUTANTS: Final = (
         (
             (
                 "engine/claim.py",
-                "if self._asked is None and (limit := self._claim_size()) > 0:",
-                "if (limit := self._claim_size()) > 0:",
+                "if self._asked is None and limit > 0:",
+                "if limit > 0:",
             ),
         ),
     ),

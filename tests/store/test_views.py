@@ -1,5 +1,7 @@
 """Lists, counts and single executions; pages that hold still while others write."""
 
+from typing import Any
+
 import pytest
 
 from daybell.core.execution import PENDING, TERMINAL, State
@@ -56,7 +58,12 @@ async def test_messages_are_left_out_of_lists_and_counts_if_the_filter_says_so(s
 
     assert await listed(store, hiding) == [*plain[::-1], *died]
     assert await listed(store) == [*plain[::-1], *sent[::-1], *died]
-    for more in ({}, {"states": frozenset({State.QUEUED, State.DEAD})}, {"since": 1.0}):
+    wheres: list[dict[str, Any]] = [
+        {},
+        {"states": frozenset({State.QUEUED, State.DEAD})},
+        {"since": 1.0},
+    ]
+    for more in wheres:
         where = ExecutionFilter(hides_messages=True, **more)
         counts = await store.catalog.count_executions(TENANT, where)
         assert counts == {State.QUEUED: 3, State.DEAD: 1}

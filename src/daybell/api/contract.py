@@ -252,6 +252,7 @@ WORKER: Final[Example] = _example(
     started_at=_AT,
     renewed_at=_AT,
     lease_until=_AT,
+    shared=False,
 )
 TEMPLATE: Final[Example] = _example(
     wire.Template,

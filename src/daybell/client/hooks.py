@@ -71,10 +71,8 @@ async def create_hook(
     await _check_secret(client, hook)
     on_event(event_name(known.name))  # raises for a name that is too long
     made, token = _new_key(name, hook, expires=read_limit(expires, "expires"), by=created_by)
-    key = await client.store.admin.add_key(client.tenant, made)
-    # Without it nothing would be fired; but then the token was never shown.
-    await _listen(client, known.name)
-    return key, token
+    await _listen(client, known.name)  # first: it raises for a task that cannot take the event
+    return await client.store.admin.add_key(client.tenant, made), token
 
 
 def _new_key(name: str, hook: Hook, *, expires: Seconds | None, by: str) -> tuple[NewKey, str]:

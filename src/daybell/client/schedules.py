@@ -71,7 +71,7 @@ from daybell.core.when.cursor import (
     resume_schedule,
 )
 from daybell.core.when.declared import When, read_schedule
-from daybell.core.when.event import sample_args
+from daybell.core.when.event import TAKE_EVENT, sample_args
 from daybell.errors import (
     DaybellError,
     ExecutionNotFound,
@@ -230,7 +230,8 @@ def _read_added(
     given = definition.args if is_of_event else definition.called_args
     given = given if args is None else read_args(args)
     called = sample_args(given) if is_of_event else given
-    check_args(definition, called, what="this schedule has the wrong arguments:")
+    way_out = f"; {TAKE_EVENT}" if is_of_event else ""
+    check_args(definition, called, what="this schedule has the wrong arguments:", way_out=way_out)
     return build_added_schedule(
         definition,
         schedule,

@@ -38,7 +38,7 @@ from daybell.core.limits import ENQUEUE_BATCH_MAX
 from daybell.core.references import SECRET_MARK, names_in
 from daybell.core.units import Duration, Seconds, parse_duration
 from daybell.core.when.declared import is_fired_by_event
-from daybell.core.when.event import sample_args
+from daybell.core.when.event import TAKE_EVENT, sample_args
 from daybell.engine.loop import SystemClock
 from daybell.errors import DaybellError, InvalidArguments, InvalidName, UsageError, shown, suggested
 from daybell.sdk.context import Context, context_names
@@ -516,8 +516,7 @@ def check_event_call(job: AnyJob, args: str) -> None:
         task.check_names(payload.decode(sample_args(args)))
     except InvalidArguments as error:
         raise InvalidArguments(
-            f"task {task.name!r}: its event has the wrong arguments: {error}; take the event as"
-            ' argument `event`, or parts of it: args={"path": {"event": "data.path"}}',
+            f"task {task.name!r}: its event has the wrong arguments: {error}; {TAKE_EVENT}",
             field="args",
         ) from None
 

@@ -5,7 +5,7 @@ from typing import cast
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from daybell.core.flow import (
@@ -191,6 +191,7 @@ def test_no_window_sees_more_starts_than_the_rate(gaps, count, burst):
             assert last - first > length
 
 
+@settings(suppress_health_check=[HealthCheck.large_base_example])
 @given(st.lists(st.floats(0, 20), min_size=501, max_size=700))
 def test_a_compacted_log_forgets_no_start_and_counts_none_too_early(times):
     bucket = a_bucket(rates=((10_000, 20.0, None),), log=[(at, 1) for at in times])

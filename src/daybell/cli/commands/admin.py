@@ -69,7 +69,7 @@ def list_tenants() -> Action:
 def update_tenant(
     name: TenantName, quotas: Any, keep: KeepTimes = None, weight: Weight = None
 ) -> Action:
-    """Change a tenant's quotas, retention and weight; the others stay."""
+    """Change a tenant's quotas, retention and weight."""
     return partial(actions.admin.update_tenant, name=name, words=quotas, keep=keep, weight=weight)
 
 

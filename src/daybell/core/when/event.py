@@ -228,6 +228,9 @@ def _find(data: object, path: Sequence[str]) -> Any:
 # form {"event": "data.path"} get a part of it instead.
 
 EVENT: Final = "event"
+TAKE_EVENT: Final = (
+    'take the event as argument `event`, or parts of it: args={"path": {"event": "data.path"}}'
+)
 _PARTS: Final = ("id", "source", "name", "data", "time", "received_at")
 
 

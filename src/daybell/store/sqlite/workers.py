@@ -301,7 +301,8 @@ _LIST: Final = f"""
 SELECT w.state, w.started_at, w.renewed_at, w.lease_until, w.about,
        (SELECT count(*) FROM execution e
          WHERE e.state = 5 AND e.worker = w.id AND e.tenant = ?1), w.tenants IS NOT NULL,
-       (SELECT count(*) FROM execution e WHERE e.state = 5 AND e.worker = w.id)
+       CASE WHEN w.tenants IS NULL THEN 0
+            ELSE (SELECT count(*) FROM execution e WHERE e.state = 5 AND e.worker = w.id) END
   FROM worker w WHERE {SERVES} AND w.state <= ?2 ORDER BY w.started_at, w.id
 """
 
