@@ -421,7 +421,8 @@ def table():
 
 def _row(method, path, said):
     role = needed_for(said["operationId"]) if path.startswith("/api/") else "none"
-    told = said["description"].partition("\n")[0]
+    told = " ".join(said["description"].partition("\n\n")[0].split())
+    assert told.endswith((".", "?")), told
     return f"| `{method.upper()} {path.removeprefix('/api/v1')}` | {role} | {told} |"
 
 

@@ -148,7 +148,8 @@ async def enqueue_many(
         answers = await submit_many(client, copy_all(pattern, head), is_bound=is_bound)
         return EnqueuedMany(count=len(answers), executions=tuple(answers))
     stream = copies(pattern, chain(head, rest))
-    checked = checked_calls(await params_of(client, job), stream, is_bound=is_bound)
+    params = await params_of(client, job, is_fresh=True)  # a stream cannot be checked twice
+    checked = checked_calls(params, stream, is_bound=is_bound)
     return EnqueuedMany(count=await _load(client, checked))
 
 

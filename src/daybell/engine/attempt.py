@@ -18,11 +18,13 @@ from daybell.core.execution import MASKED_CHARS_MAX, Claimed, NewLogPart, join_l
 from daybell.core.flow import LimitPause
 from daybell.core.lifecycle import Transition
 from daybell.core.limits import (
+    ARGS_BYTES_MAX,
     LOG_CHARS_MAX,
     LOG_LINE_CHARS_MAX,
     PAGE_ITEMS_MAX,
     PROGRESS_MESSAGE_CHARS_MAX,
     RECORD_BATCH_MAX,
+    size_fault,
     text_fault,
 )
 from daybell.core.masking import NO_MASKS, ExecutionMask, Masks
@@ -492,9 +494,8 @@ class Attempt(msgspec.Struct, eq=False):
         """Return its end with the progress that no report has yet."""
         self.has_news = False
         note = self.note
-        if note is not None and (
-            fault := text_fault(note)
-        ):  # a mask of the app may return anything
+        # A mask of the app may return anything.
+        if note is not None and (fault := text_fault(note) or size_fault(note, ARGS_BYTES_MAX)):
             logger.error("the note of %s cannot be stored: %s", self.claimed.id, fault)
             note = None
         checkpoint = self.checkpoint if move.checkpoint is None else move.checkpoint

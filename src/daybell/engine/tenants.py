@@ -20,6 +20,7 @@ from daybell.core.lifecycle import Transition, Verdict
 from daybell.core.units import Seconds
 from daybell.core.worker import Claim, Report
 from daybell.engine.loop import Clock
+from daybell.errors import DaybellError
 from daybell.store.protocol import Store
 
 LOOK_SECONDS: Final = 1.0  # between two looks at the tenants, without a wake-up
@@ -86,12 +87,16 @@ class TenantTurns:
         return True
 
     async def look(self) -> None:
-        """Learn the tenants, their weights, and which have work."""
+        """Read the tenants, their weights, and which have work."""
         now = self._clock.monotonic()
         if now < self._look_at or not (self._is_woken or now - self._looked_at >= LOOK_SECONDS):
             return
         self._is_woken = False
-        found = await self._store.catalog.list_tenant_work(self._names, queues=self._queues)
+        try:
+            found = await self._store.catalog.list_tenant_work(self._names, queues=self._queues)
+        except DaybellError:
+            self._is_woken = True
+            raise
         self._looked_at = self._clock.monotonic()
         self._look_at = self._looked_at + max(LOOK_SECONDS_MIN, LOOK_PART * (self._looked_at - now))
         served: dict[str, ServedTenant] = {}
@@ -202,6 +207,10 @@ class TenantClaims:
             self._most = max(CLAIMS_REMEMBERED, 2 * len(known))
         self.tenant_of[lease] = tenant
 
+    def find_tenant(self, lease: UUID) -> str:
+        """Return the tenant of a claim; of a forgotten one any, as its lease is over for each."""
+        return self.tenant_of.get(lease) or next(iter(self.tenant_of.values()))
+
     _most = CLAIMS_REMEMBERED
 
 
@@ -227,7 +236,7 @@ class SharedPort:
         """Call for the items of each tenant, at the same time. Raise the first error at the end."""
         groups: dict[str, list[T]] = {}
         for item in items:
-            groups.setdefault(self._claims.tenant_of[lease_of(item)], []).append(item)
+            groups.setdefault(self._claims.find_tenant(lease_of(item)), []).append(item)
         calls = [call(tenant, group) for tenant, group in groups.items()]
         answers = await asyncio.gather(*calls, return_exceptions=True)
         for answer in answers:

@@ -21,6 +21,7 @@ from daybell.core.execution import (
     ExecutionDetail,
     NewExecution,
     Revival,
+    distinct_in,
 )
 from daybell.core.job import Job, JobActivity, JobDefinition, NewJob
 from daybell.core.limits import PAGE_ITEMS_MAX
@@ -237,9 +238,10 @@ class ScopedQueue(ScopedPort):
     async def enqueue(
         self, tenant: str, executions: Sequence[NewExecution], **options: Any
     ) -> list[Enqueued]:
-        for name in dict.fromkeys(one.job for one in executions):
+        distinct = distinct_in(executions)
+        for name in dict.fromkeys(one.job for one in distinct):
             await self._guard.get_job(tenant, name)
-        for queue in {one.queue for one in executions}:
+        for queue in {one.queue for one in distinct}:
             self._guard.check_queue(queue)
         return await self._port.enqueue(tenant, executions, **options)
 

@@ -89,11 +89,12 @@ def _read_cursor(cursor: str) -> tuple[datetime, UUID]:
     says="It finishes what it has, and claims nothing more.",
     body=Nothing,
     is_body_optional=True,
-    errors=(404,),
+    errors=(403, 404),
 )
 async def drain_worker(id: WorkerPath, caller: Caller) -> Response:
-    """Ask a worker to finish what it has, and to claim nothing more. One that serves several
-    tenants takes a superadmin.
+    """Ask a worker to finish what it has, and to claim nothing more.
+
+    A worker of several tenants requires the role superadmin.
     """
     known = read_id(id)
     if caller.role is not Role.SUPERADMIN and any(

@@ -26,12 +26,12 @@ async def list_workers(
     client: AnyClient,
     include_dead: Annotated[bool, typer.Option("--dead", help="Dead ones too.")] = False,
     leaders: Annotated[
-        bool, typer.Option("--leaders", help="Only who leads among schedulers and in upkeep.")
+        bool, typer.Option("--leaders", help="Only the leaders of schedulers and upkeep.")
     ] = False,
     *,
     as_json: bool,
 ) -> None:
-    """List workers, oldest first, and say which scheduler leads."""
+    """List workers, oldest first, and name the leading scheduler."""
     if leaders:
         return await _list_leaders(client, as_json=as_json)
     workers = await client.workers(include_dead=include_dead)

@@ -370,7 +370,7 @@ async def _explain_work(client: ClientContext, execution: Execution, now: Instan
 def _describe_loss(execution: Execution, definition: JobDefinition | None) -> str:
     """Describe the fate of an execution that loses its worker."""
     if definition is None or (
-        definition.on_lost == "retry" and execution.crashes + 1 < definition.max_crashes
+        definition.on_lost == "retry" and execution.crashes + 1 < definition.crashes_allowed
     ):
         return f"it is queued again, and starts as attempt {execution.attempt + 1}"
     if definition.on_lost == "dead":

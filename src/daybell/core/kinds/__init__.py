@@ -187,4 +187,4 @@ def _has_login(address: str) -> bool:
 
 
 def _readable(what: str) -> str:
-    return f'whoever may look at the job can read {what}; keep it as a secret: {{"secret": "NAME"}}'
+    return f'every reader of the job can read {what}; keep it as a secret: {{"secret": "NAME"}}'

@@ -106,13 +106,18 @@ def introduce(tx: Transaction, owner: int, worker: NewWorker, served: Sequence[i
 
 
 _STATE: Final = "SELECT state FROM worker WHERE tenant = ? AND id = ?"
+_SHARED_STATE: Final = f"""
+SELECT w.state FROM worker w WHERE w.tenant = {SHARED_N} AND w.id = ?2 AND {SERVES}
+"""
 
 
-def check_alive(tx: Transaction, owner: int, worker: UUID) -> int:
-    """Return the state of a worker that may act; a dead worker learns here that it is dead."""
+def check_alive(tx: Transaction, owner: int, worker: UUID, *, is_own: bool = False) -> int:
+    """Return the state of a worker that may act; a dead worker learns here that it is dead.
+    `is_own`: one that serves only this tenant.
+    """
     row = tx.execute(_STATE, (owner, worker.bytes)).fetchone()
-    if row is None:
-        row = tx.execute(_STATE, (SHARED_N, worker.bytes)).fetchone()
+    if row is None and not is_own:
+        row = tx.execute(_SHARED_STATE, (owner, worker.bytes)).fetchone()
     if row is None or row[0] == DEAD:
         raise LeaseLost(f"worker {worker} is not alive here; start again as a new worker")
     return row[0]
@@ -126,7 +131,7 @@ SELECT id, attempt FROM execution
 
 
 def prolong(tx: Transaction, owner: int, worker: UUID, lease: Seconds) -> Renewal:
-    state = check_alive(tx, owner, worker)
+    state = check_alive(tx, owner, worker, is_own=True)
     until = tx.now + lease
     tx.execute(_PROLONG, (tx.now, until, owner, worker.bytes))
     to_cancel = tx.execute(_TO_CANCEL, (worker.bytes, owner))

@@ -1536,13 +1536,11 @@ BEGIN
     verb := 'outdated';
     RETURN;
   END IF;
-  IF rule ->> 'kind' = 'debounce' THEN
-    SELECT m.execution INTO holder FROM daybell.merged m
-     WHERE m.request = for_request AND m.tenant + 0 = for_tenant;
-    IF FOUND THEN
-      verb := 'held';
-      RETURN;
-    END IF;
+  SELECT m.execution INTO holder FROM daybell.merged m
+   WHERE m.request = for_request AND m.tenant + 0 = for_tenant;
+  IF FOUND THEN
+    verb := 'held';
+    RETURN;
   END IF;
   holder := latest.execution;
   SELECT v.* INTO held FROM daybell.live v
@@ -1596,7 +1594,7 @@ BEGIN
              state = CASE WHEN state = 4 THEN 4 WHEN due > now THEN 2 ELSE 1 END
        WHERE v.tenant + 0 = for_tenant AND v.id = held.id;
       INSERT INTO daybell.merged (at, tenant, request, execution)
-      VALUES (now, for_tenant, for_request, latest.execution);
+      VALUES (now, for_tenant, for_request, latest.execution) ON CONFLICT DO NOTHING;
     END IF;
   ELSE
     verb := CASE WHEN conflict = 'return'
