@@ -234,3 +234,20 @@ async def test_a_repeated_claim_of_a_shared_worker_takes_nothing_more(store):
     again = await claim(store, 2, worker=worker, lease=lease, tenant=A)
 
     assert {one.id for one in first.executions} == {one.id for one in again.executions}
+
+
+async def test_a_tenant_cannot_renew_a_worker_of_several(store):
+    worker = await shared(store, A, B)
+
+    with pytest.raises(LeaseLost):
+        await store.queue.renew(A, worker=worker, lease=LEASE, leases=())
+
+
+async def test_a_worker_takes_nothing_of_a_tenant_that_it_does_not_serve(store):
+    worker = await shared(store, A, B)
+    (id,) = await enqueued(store, tenant=C)
+
+    with pytest.raises(LeaseLost):
+        await claim(store, worker=worker, tenant=C)
+
+    assert await states(store, [id], tenant=C) == [State.QUEUED]

@@ -196,8 +196,9 @@ CLAIM: Final = f"""
 CLAIM_ONE: Final = CLAIM.format(found=ONE_KIND, home="$1")
 CLAIM_SEVERAL: Final = CLAIM.format(found=SEVERAL_KINDS, home="$1")
 # Of workers that serve several tenants.
-SHARED_CLAIM_ONE: Final = CLAIM.format(found=ONE_KIND, home=SHARED_KEY)
-SHARED_CLAIM_SEVERAL: Final = CLAIM.format(found=SEVERAL_KINDS, home=SHARED_KEY)
+_SHARED_HOME: Final = f"{SHARED_KEY} AND (tenants = '{{}}' OR $1 = ANY(tenants))"
+SHARED_CLAIM_ONE: Final = CLAIM.format(found=ONE_KIND, home=_SHARED_HOME)
+SHARED_CLAIM_SEVERAL: Final = CLAIM.format(found=SEVERAL_KINDS, home=_SHARED_HOME)
 
 
 class ClaimRequest(NamedTuple):
