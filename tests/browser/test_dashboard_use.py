@@ -67,6 +67,13 @@ def is_paused(site: Site, name: str) -> bool:
     return next(one["is_paused"] for one in queues if one["name"] == name)
 
 
+async def shown(page: Page, triggered: dict[str, str]) -> str:
+    """Return the id of an execution, once a page shows it."""
+    id = triggered["execution_id"]
+    await expect(page.locator(f'a[href$="{id}"]')).to_be_visible()
+    return id
+
+
 async def test_a_frozen_page_shows_nothing_new_until_it_goes_on(page: Page, site: Site):
     await page.goto("/executions?q=job:second")
     await expect(page.get_by_role("heading", name="Executions")).to_be_visible()
@@ -76,11 +83,15 @@ async def test_a_frozen_page_shows_nothing_new_until_it_goes_on(page: Page, site
 
     await page.get_by_role("button", name="Live").click()
     await expect(page.get_by_role("button", name="Frozen")).to_be_visible()
-    later = site.call("POST", "/jobs/second/trigger", {"args": {"first": 2}})["execution_id"]
-    # Another page hears of it; what this one was sent with it has arrived as well.
+    # Another page hears of two changes in turn: this one would have heard of the first.
     other = await page.context.new_page()
     await other.goto("/executions?q=job:second")
-    await expect(other.locator(f'a[href$="{later}"]')).to_be_visible()
+    await expect(other.locator(f'a[href$="{first}"]')).to_be_visible()
+    await page.bring_to_front()
+    later, *_ = [
+        await shown(other, site.call("POST", "/jobs/second/trigger", {"args": {"first": number}}))
+        for number in (2, 3)
+    ]
     await expect(page.locator(f'a[href$="{later}"]')).to_have_count(0)
 
     await page.get_by_role("button", name="Frozen").click()
