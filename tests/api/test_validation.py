@@ -122,14 +122,14 @@ async def test_a_wrong_field_is_told_by_its_name(http, client, field, value):
 
 async def test_all_that_is_wrong_is_told_at_once(http):
     body = {"name": "a/b", "schedule": "x", "timeout": "soon", "cache": "1h", "retires": 1}
-    body["near"] = "parent"
+    body["near"] = "sibling"
 
     said = (await http.post("/jobs", json=body)).json()
 
     told = {one["field"]: one["message"] for one in said["errors"]}
     assert told.keys() == {"name", "schedule.cron", "timeout", "cache", "retires", "near", "task"}
     assert "cache_for" in told["cache"]
-    assert "not available yet" in told["near"]
+    assert "parent" in told["near"]
     assert "did you mean 'retries'?" in told["retires"]
 
 

@@ -77,6 +77,7 @@ VALUES = {
     "labels": st.sampled_from([{"team": "billing"}, {"team": "x", "tier": "1"}]),
     "requires": st.sampled_from([{"gpu": "a100"}, {"zone": ["eu", "us"], "disk": "ssd"}]),
     "prefer": st.just({"zone": "eu"}),
+    "near": st.just("parent"),
     "resources": st.sampled_from([{"gpu": 1}, {"memory": "4GB", "gpu": 0.5}]),
     "made_from": st.just({"name": "t", "version": 2, "parameters": {"a": 1}}),
 }
@@ -117,6 +118,8 @@ def definitions(draw) -> JobDefinition:
             fields.pop(name, None)
     if "cache_for" in rules[:1]:
         fields.pop("store_result", None)
+    if "share" in fields:
+        fields.pop("near", None)
     return read({**draw(KINDS), **fields})
 
 
@@ -221,6 +224,20 @@ def test_null_returns_an_option_to_its_default(definition, name):
     usual = write_options(JobDefinition(name="job"))
     if name in usual and (option.part not in PARTS or name == "on_dependency_failure"):
         assert after[name] == usual[name]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"command": "ls", "near": "sibling"}, "parent"),
+        ({"command": "ls", "near": "parent", "share": "org"}, "near and share both decide"),
+        ({"workflow": {"nodes": []}, "near": "parent"}, "a workflow has no near"),
+    ],
+)
+def test_near_is_refused_where_it_has_no_meaning(fields, message):
+    (fault,) = [one for one in read_request("job", fields).faults if one.field == "near"]
+
+    assert message in str(fault)
 
 
 def test_all_that_is_wrong_is_found_at_once():

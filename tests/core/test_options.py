@@ -74,7 +74,7 @@ def test_a_definition_without_options_has_the_defaults_of_the_table():
 def test_a_task_passes_on_the_options_that_are_about_its_code():
     assert set(INHERITED) == {
         *("queue", "priority", "retries", "timeout", "expires", "max_crashes", "on_lost"),
-        *("store_result", "requires", "prefer", "resources"),
+        *("store_result", "requires", "prefer", "near", "resources"),
     }
 
 

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from daybell.core.placement import (
     NO_DEMANDS,
@@ -18,6 +19,7 @@ from daybell.core.placement import (
     plan_claims,
     read_amounts,
     read_choices,
+    seated_needs,
     split_needs,
     sum_used,
     words_of_needs,
@@ -110,6 +112,23 @@ def test_what_prefers_another_worker_is_taken_when_it_is_overdue():
     assert plans(Site(labels={"zone": "eu"}), young)[0] == ["task", young.needs]
     assert plans(Site(labels={"zone": "us"}), young) == (["task"], {})
     assert plans(Site(labels={"zone": "us"}), overdue) == (["task"], {overdue.needs: 3})
+
+
+def test_the_worker_with_its_seat_takes_it_and_any_when_it_is_overdue():
+    seated = lane(Demands(seat=5))
+    overdue = lane(Demands(seat=5), overdue=3)
+
+    assert plans(Site(seat=5), seated)[0] == ["task", seated.needs]
+    assert plans(Site(seat=6), seated) == (["task"], {})
+    assert plans(Site(seat=6), overdue) == (["task"], {overdue.needs: 3})
+
+
+@pytest.mark.parametrize("kind", ["task", "limited:task", "admitted:sql:main"])
+def test_a_seat_is_added_to_other_demands(kind):
+    demands = Demands(requires={"zone": ("eu",)}, resources={"gpu": 1.0})
+
+    assert seated_needs(kind + demands.text, 3) == kind + replace(demands, seat=3).text
+    assert seated_needs(kind, 3) == kind + Demands(seat=3).text
 
 
 def test_devices_have_the_lowest_free_numbers():

@@ -2,13 +2,22 @@
 
 import asyncio
 import random
+from uuid import UUID
 
 import pytest
 
 from daybell.core.flow import read_concurrency
-from daybell.core.placement import PASSED_OVER_SECONDS, Site, split_needs, sum_used
+from daybell.core.placement import (
+    PASSED_OVER_SECONDS,
+    PREFER_SECONDS,
+    Demands,
+    Site,
+    seat_of,
+    split_needs,
+    sum_used,
+)
 from daybell.engine.loop import ManualClock
-from tests.builders import defined, enqueued
+from tests.builders import LEASE, TENANT, a_worker, claim, defined, enqueued
 from tests.engine.faults import faulty
 from tests.engine.tasks import Tasks, a_bench, a_store, endless
 from tests.engine.virtual import turns
@@ -49,7 +58,7 @@ async def test_a_worker_claims_what_its_labels_meet(store, clock):
     assert running(bench) == ["eu", "plain"]
 
 
-@pytest.mark.parametrize(("site", "looks"), [(Site(), 1), (Site(labels={"zone": "eu"}), 21)])
+@pytest.mark.parametrize(("site", "looks"), [(Site(), 5), (Site(labels={"zone": "eu"}), 21)])
 async def test_a_worker_looks_for_demands_from_time_to_time(store, clock, site, looks):
     await enqueued(store, 3)
     bench = await a_bench(store, Tasks(resize=endless), clock=clock, site=site)
@@ -59,6 +68,31 @@ async def test_a_worker_looks_for_demands_from_time_to_time(store, clock, site, 
         clock.advance(0.5)
 
     assert store.count("list_demands") == looks
+
+
+async def test_the_worker_of_the_parent_comes_first_and_then_any(store, clock):
+    assert seat_of(UUID(int=7)) == 7
+    await defined(store, "child", near="parent")
+    host = UUID(int=7)
+    await store.queue.register(TENANT, a_worker(id=host, queues=("default",)), lease=LEASE)
+    await enqueued(store)
+    (parent,) = (await claim(store, worker=host)).executions
+    await enqueued(store, 2, job="child", parent=parent.id)
+    tasks = Tasks(child=endless)
+    other = await a_bench(store, tasks, clock=clock, site=Site(seat=8))
+    await work(other)
+    assert running(other) == []
+    same = await a_bench(store, tasks, clock=clock, site=Site(seat=7), concurrency=1)
+
+    await work(same)
+    clock.advance(PREFER_SECONDS - 1)
+    await work(other)
+    assert (running(same), running(other)) == (["child"], [])
+    assert [run.claimed.demands for run in same.executor] == [Demands(seat=7).text]
+    clock.advance(2)
+    await work(other)
+
+    assert running(other) == ["child"]
 
 
 async def test_resources_are_never_exceeded_by_several_lanes(store, clock):

@@ -1,8 +1,20 @@
 """Demands of executions: they are a part of the lane, so a claim names those that it meets."""
 
-from daybell.core.placement import Demands
+import pytest
+
+from daybell.core.placement import Demands, seat_of, seated_needs
 from daybell.core.workflow.run import Spec
-from tests.builders import TENANT, a_worker, apply, claim, defined, enqueued, retry
+from tests.builders import (
+    LEASE,
+    TENANT,
+    a_worker,
+    apply,
+    claim,
+    defined,
+    enqueued,
+    retry,
+    success,
+)
 from tests.store.runs import a_plan, begun
 
 EU = Demands(requires={"zone": ("eu", "us")}, resources={"gpu": 1.0})
@@ -32,6 +44,64 @@ async def test_what_was_tried_before_demands_the_same(store, clock):
 
     assert (await claim(store)).executions == []
     assert (await claim(store, kinds=[NEEDS])).one.demands == EU.text
+
+
+async def running_parent(store, **options):
+    """An execution that a new worker runs; return it, and the worker."""
+    worker = a_worker(**options)
+    await store.queue.register(TENANT, worker, lease=LEASE)
+    await defined(store, "parent")
+    await enqueued(store, job="parent")
+    (parent,) = (await claim(store, worker=worker.id)).executions
+    return parent, worker.id
+
+
+@pytest.mark.parametrize("options", [{}, {"queue": "mail"}, {"timeout": 5.0}])
+async def test_what_is_near_its_parent_has_the_seat_of_its_worker(store, clock, options):
+    queues = ("default", "mail")
+    parent, worker = await running_parent(store, queues=queues)
+    await defined(store, "child", near="parent", **options)
+    needs = seated_needs("task", seat_of(worker))
+    (near,) = await enqueued(store, job="child", parent=parent.id)
+
+    assert (await claim(store, queues=queues)).executions == []
+    hands = await claim(store, queues=queues, kinds=["task", needs])
+    assert hands.one.id == near
+    await apply(store, hands, retry(hands.one, delay=1.0))
+    await clock.advance(1)
+
+    assert (await claim(store, queues=queues)).executions == []
+    assert (await claim(store, queues=queues, kinds=[needs])).one.id == near
+
+
+async def test_without_a_running_parent_any_worker_takes_it(store):
+    parent, worker = await running_parent(store)
+    await store.queue.apply(TENANT, worker=worker, transitions=[success(parent)])
+    await defined(store, "child", near="parent")
+    ids = await enqueued(store, 2, job="child")
+    ids += await enqueued(store, job="child", parent=parent.id)
+
+    assert [one.id for one in (await claim(store, limit=9)).executions] == ids
+
+
+@pytest.mark.parametrize(
+    ("worker", "job"),
+    [
+        ({"queues": ("default",)}, {"queue": "mail"}),
+        ({"tasks": {"parent": "default"}}, {}),
+        ({"labels": {"zone": "us"}}, {"prefer": {"zone": ("eu",)}}),
+        ({}, {"requires": {"zone": ("eu",)}}),
+        ({"kinds": ("task",)}, {"kind": "command", "settings": '{"run": "true"}'}),
+    ],
+)
+async def test_nothing_waits_for_a_worker_that_cannot_take_it(store, worker, job):
+    parent, _ = await running_parent(store, **worker)
+    definition, *_ = await defined(store, "child", near="parent", **job)
+    (id,) = await enqueued(store, job="child", parent=parent.id)
+
+    needs = definition.definition.needs
+    assert "seat" not in needs
+    assert (await claim(store, queues=("default", "mail"), kinds=[needs])).one.id == id
 
 
 async def test_lanes_with_demands_are_listed_with_their_work(store, clock):

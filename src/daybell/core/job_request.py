@@ -42,7 +42,7 @@ from daybell.core.options import (
     task_of,
     text_of,
 )
-from daybell.core.placement import Demands, check_demands
+from daybell.core.placement import DEMAND_OPTIONS, Demands, check_demands
 from daybell.core.retry import Retry
 from daybell.core.schedule import OnFailure, Overlap, any_jobs
 from daybell.core.units import (
@@ -168,15 +168,27 @@ def read_request(
     _read_misfire(request, read)
     _read_times(request, read, now, is_draft=is_draft)
     _check_collapse(request)
-    demands = {name: request.values.get(name, {}) for name in Demands.__struct_fields__}
+    _check_demands(request)
+    order = {key: place for place, key in enumerate(("name", *fields))}
+    request.faults.sort(key=lambda one: order.get(str(one.field).partition(".")[0], len(order)))
+    return request
+
+
+def _check_demands(request: JobRequest) -> None:
+    """Check the demands on workers, and that `near` is not given where it has no meaning."""
+    demands = {name: request.values.get(name, {}) for name in DEMAND_OPTIONS}
+    is_near = request.values.get("near") is not None
     if request.choice == "workflow":
         for name in (one for one, given in demands.items() if given):
             fault = f"a workflow has no {name}; give it to the nodes that need it"
             request.faults.append(UsageError(fault, field=name))
     request.note("requires", check_demands, Demands(**demands))
-    order = {key: place for place, key in enumerate(("name", *fields))}
-    request.faults.sort(key=lambda one: order.get(str(one.field).partition(".")[0], len(order)))
-    return request
+    if is_near and request.choice == "workflow":
+        fault = "a workflow has no near: no worker runs it, and nodes have no parent; leave it out"
+        request.faults.append(UsageError(fault, field="near"))
+    elif is_near and request.values.get("share") is not None:
+        fault = "near and share both decide which work a worker takes next; leave one of them out"
+        request.faults.append(UsageError(fault, field="near"))
 
 
 def _read_settings(request: JobRequest, kind: str) -> str:
@@ -303,8 +315,6 @@ def unknown_field(name: Any, value: Any, fields: Mapping[str, Any], what: str) -
     parts = [part for part, inner in _INNER.items() if name in inner]
     if name == "cache":
         hint = "cache_for is how long a result is used"
-    elif name == "near":
-        hint = "it is not available yet; requires and prefer choose workers by their labels"
     elif parts:
         part = next((one for one in parts if fields.get(one) is not None), parts[0])
         beside = f", beside {_BESIDE_INNER[part]}" if part in _BESIDE_INNER else ""

@@ -71,7 +71,7 @@ from daybell.core.limits import (
     check_name,
     text_fault,
 )
-from daybell.core.placement import Demands, read_amounts, read_choices
+from daybell.core.placement import NEAR, Demands, Near, read_amounts, read_choices
 from daybell.core.retry import Retry
 from daybell.core.schedule import OnFailure, Overlap, any_jobs, has_times, is_event, rule_of
 from daybell.core.units import (
@@ -190,6 +190,7 @@ class PlainOptions(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     requires: dict[str, tuple[str, ...]] = {}
     prefer: dict[str, tuple[str, ...]] = {}
+    near: Near | None = None
     resources: dict[str, float] = {}
     once: Annotated[
         bool,
@@ -348,6 +349,8 @@ class JobDefinition(PlainOptions, frozen=True, kw_only=True):
                 del fields[name]
         if (rule := self.collapse) is not None:
             fields["collapse"] = rule
+        if self.near is not None:  # the task that the worker of a parent must have
+            fields["beside"] = (task_of(self) or self.name) if self.kind == "task" else ""
         return msgspec.json.encode(fields).decode()
 
     @classmethod
@@ -372,6 +375,7 @@ _RARE: Final[dict[str, object]] = {
     "labels": {},
     "requires": {},
     "prefer": {},
+    "near": None,
     "resources": {},
 }
 
@@ -460,6 +464,7 @@ class TaskOptions(TypedDict, total=False):
     labels: Mapping[str, str] | None
     requires: Mapping[str, str | Sequence[str]] | None
     prefer: Mapping[str, str | Sequence[str]] | None
+    near: Near | None
     resources: Mapping[str, float | str] | None
     notifications: Sequence[Mapping[str, Any]] | None
 
@@ -1134,6 +1139,12 @@ _ROWS: Final = (
         meaning="Labels of the workers that take it first; after five seconds any other may.",
         schema=_LABELS, read=read_choices, write=_write_choices, default={}, inherited=True,
         metavar="JSON",
+    ),
+    Option(
+        name="near",
+        meaning="With `parent`, the worker of the execution that enqueues it takes it first, if it"
+        " can; after five seconds any other may.",
+        schema={"enum": list(NEAR)}, read=_word(NEAR), inherited=True, metavar="WORD",
     ),
     Option(
         name="resources",

@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import inf
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, TypeAlias, cast
+from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
@@ -26,6 +27,10 @@ DEMANDS_CHARS_MAX: Final = 1_000  # an index entry of PostgreSQL holds 2,704 byt
 PREFER_SECONDS: Final[Seconds] = 5.0  # then any worker takes what prefers another one
 PASSED_OVER_SECONDS: Final[Seconds] = 30.0  # then a worker keeps room free for it
 
+SEATS: Final = 64  # so many lanes may a job with `near` have in a queue
+
+Near: TypeAlias = Literal["parent"]
+NEAR: Final[tuple[Near, ...]] = ("parent",)
 Labels = Mapping[str, str]
 Amounts = Mapping[str, float]
 Choices = dict[str, tuple[str, ...]]
@@ -37,6 +42,7 @@ class Demands(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     requires: Choices = {}
     prefer: Choices = {}
     resources: dict[str, float] = {}
+    seat: int | None = None  # of the worker that it prefers: see `seat_of`
 
     @property
     def text(self) -> str:
@@ -47,6 +53,7 @@ class Demands(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 NO_DEMANDS: Final = Demands()
+DEMAND_OPTIONS: Final = ("requires", "prefer", "resources")  # what people write of them
 _decode: Final = msgspec.json.Decoder(Demands).decode
 
 
@@ -62,11 +69,25 @@ def capability_of(needs: str) -> str:
     return base_needs(needs).partition(MARK)[0]
 
 
+def seat_of(worker: UUID) -> int:
+    """Return the number that stands for a worker in needs. Few workers have the same."""
+    return worker.int % SEATS
+
+
+@lru_cache(maxsize=4096)
+def seated_needs(needs: str, seat: int) -> str:
+    """Return needs, of limited work or other, that prefer the worker with this seat."""
+    base = base_needs(needs)
+    capability, demands = split_needs(base)
+    return needs.removesuffix(base) + capability + replace(demands, seat=seat).text
+
+
 class Site(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker has: its labels, and its resources in total."""
+    """What a worker has: its labels, its resources in total, and its seat."""
 
     labels: dict[str, str] = {}
     resources: dict[str, float] = {}
+    seat: int | None = None
 
     def lacks(self, demands: Demands) -> list[str]:
         """Return what it has not and will never have, in words."""
@@ -84,6 +105,8 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_preferred(self, demands: Demands) -> bool:
         """True if the execution prefers this worker, or has no preference."""
+        if demands.seat not in (None, self.seat):
+            return False
         return all(self.labels.get(name) in values for name, values in demands.prefer.items())
 
 

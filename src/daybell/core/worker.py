@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from daybell.core.execution import TERMINAL, Claimed, State
 from daybell.core.lifecycle import Transition
-from daybell.core.placement import Site, split_needs
+from daybell.core.placement import Site, seat_of, seated_needs, split_needs
 from daybell.core.units import Instant, Seconds
 
 LEASE_SECONDS: Final[Seconds] = 15.0  # a worker that is silent for this long counts as dead
@@ -46,6 +46,17 @@ class NewWorker(msgspec.Struct, frozen=True, kw_only=True):
     tasks: dict[str, str] | None = None
     # The tenants that a worker serves that is registered under SHARED; none: all, also later ones.
     tenants: tuple[str, ...] = ()
+
+    def needs_near(self, needs: str, *, queue: str, task: str) -> str:
+        """Return the needs of an execution that prefers this worker, as far as the worker could
+        take it: without the labels or the task, it would only let the execution wait.
+        """
+        capability, demands = split_needs(needs)
+        site = Site(labels=self.labels, resources=self.resources)
+        is_able = queue in self.queues and capability in self.kinds and not site.lacks(demands)
+        has_task = not task or self.tasks is None or task in self.tasks
+        is_fit = is_able and has_task and site.is_preferred(demands)
+        return seated_needs(needs, seat_of(self.id)) if is_fit else needs
 
 
 class TenantWork(msgspec.Struct, frozen=True, kw_only=True):

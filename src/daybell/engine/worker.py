@@ -25,7 +25,7 @@ import msgspec
 from daybell.core.execution import Claimed
 from daybell.core.flow import LimitChange
 from daybell.core.job import DEFAULT_TENANT
-from daybell.core.placement import Site
+from daybell.core.placement import Site, seat_of
 from daybell.core.units import Seconds
 from daybell.core.worker import LEASE_SECONDS, SHARED, NewWorker
 from daybell.engine.attempt import (
@@ -316,7 +316,9 @@ class Incarnation:
             queues=self._queues,
             placement=Placement(
                 self._store,
-                site=Site(labels=options.labels, resources=options.resources),
+                site=Site(
+                    labels=options.labels, resources=options.resources, seat=seat_of(self.id)
+                ),
                 kinds=options.kinds,
                 clock=self._clock,
             ),

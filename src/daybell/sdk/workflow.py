@@ -436,7 +436,7 @@ def _passed_params(
 logger = logging.getLogger("daybell.sdk")
 
 # Options that only functions have.
-_OF_TASKS: Final = ("store_result", "requires", "prefer", "resources")
+_OF_TASKS: Final = ("store_result", "requires", "prefer", "near", "resources")
 WORKFLOW_OPTIONS: Final = frozenset(TaskOptions.__optional_keys__ - {*_OF_TASKS})
 # Options that only nodes have, not a run.
 _OF_NODES: Final = ("retries", "timeout")

@@ -21,7 +21,7 @@ from daybell.core.kinds.schema import NODE
 from daybell.core.kinds.settings import BESIDE, command_of
 from daybell.core.limits import MAP_ITEMS_DEFAULT, MAP_ITEMS_MAX, check_name
 from daybell.core.options import OPTIONS
-from daybell.core.placement import NO_DEMANDS, Demands, check_demands
+from daybell.core.placement import DEMAND_OPTIONS, NO_DEMANDS, Demands, check_demands
 from daybell.core.references import is_literal, map_inside
 from daybell.core.retry import Retry
 from daybell.core.units import Seconds, format_duration, parse_limit
@@ -340,7 +340,7 @@ def _demands_of(given: Mapping[str, Any]) -> Demands:
     return Demands(**said) if said else NO_DEMANDS
 
 
-_DEMANDS: Final = Demands.__struct_fields__
+_DEMANDS: Final = DEMAND_OPTIONS
 
 
 class _NodeReader:
@@ -505,6 +505,8 @@ class _NodeReader:
 
     def _check_fields(self) -> None:
         for name in self._given:
+            if name == "near":
+                self._refuse("has near, which is for executions that a task enqueues", name)
             if name not in FIELDS and name != "workflow":
                 self._refuse(f"has no field {shown(name)}; {suggested(name, FIELDS)}", name)
         if "name" not in self._given:

@@ -12,6 +12,7 @@ from uuid import UUID
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 import msgspec
+from msgspec.structs import replace
 
 from daybell.core import checks
 from daybell.core.access import NewAuditEntry
@@ -27,6 +28,7 @@ from daybell.core.schedule import (
     is_job_gate,
 )
 from daybell.core.units import Instant
+from daybell.core.worker import NewWorker
 from daybell.errors import DuplicateKey, ExecutionInTheWay, Unavailable, UsageError
 from daybell.store.codec import STATE_CODES
 from daybell.store.postgres.collapse import cancel_others, collapse
@@ -42,7 +44,7 @@ from daybell.store.postgres.gates import (
     read_quotas,
     take_slots,
 )
-from daybell.store.postgres.names import IN_HISTORY, JobKey, Outdated, Repeated, Specs
+from daybell.store.postgres.names import IN_HISTORY, IN_LEASE, JobKey, Outdated, Repeated, Specs
 from daybell.store.postgres.progress import (
     after_commit,
     fetch_ids,
@@ -457,8 +459,61 @@ async def resolve(
     wanted = {(one.job, one.queue) for one in distinct_in(executions)}
     known = None if fresh else pg.names.known(tenant, wanted)
     key, found = known or await pg.names.look_up(tenant, wanted)
-    return Specs(
+    specs = Specs(
         key, known is None, {one: JobKey(key, job, lane) for one, (job, lane) in found.items()}
+    )
+    if any(job.beside is not None for job, _ in found.values()):
+        specs.near.update(await _find_near(pg, tenant, specs, executions))
+    return specs
+
+
+# Workers that run these executions. No index leads to them: there are few leases.
+HOSTS: Final = f"""
+    SELECT v.id AS parent, w.id, w.name, w.queues, w.kinds, w.labels, w.resources, w.tasks
+      FROM daybell.lease l, daybell.worker w, {IN_LEASE}
+     WHERE l.tenant = $1 AND x.id = ANY($2::uuid[]) AND w.id = l.worker AND w.tenant IN (0, $1)
+    """
+
+
+async def _find_near(
+    pg: StoreContext, tenant: str, specs: Specs, executions: Iterable[NewExecution]
+) -> dict[tuple[str, str | None, UUID | None], JobKey]:
+    """Return the jobs and lanes of executions that prefer the worker of their parent."""
+    wanted = {
+        (one.job, one.queue, one.parent)
+        for one in distinct_in(executions)
+        if one.parent is not None and specs.of(one).job.beside is not None
+    }
+    if not wanted:
+        return {}
+    async with pg.db.apart() as link:
+        rows = await link.fetch(HOSTS, specs.tenant, list({parent for *_, parent in wanted}))
+    hosts = {row["parent"]: _host_of(row) for row in rows}
+    lanes: dict[tuple[str, str | None, UUID | None], tuple[str, str]] = {}
+    for name, queue, parent in wanted:
+        job, host = specs.found[name, queue].job, hosts.get(parent)
+        if host is not None and job.beside is not None:
+            of = queue or job.queue
+            needs = host.needs_near(job.needs, queue=of, task=job.beside)
+            lanes[name, queue, parent] = of, needs
+    await pg.names.prepare_lanes(tenant, set(lanes.values()))
+    return {
+        one: replace(specs.found[one[0], one[1]], lane=number)
+        for one, lane in lanes.items()
+        if (number := pg.names.known_lane(specs.tenant, lane)) is not None
+    }
+
+
+def _host_of(row: Row) -> NewWorker:
+    tasks = row["tasks"]
+    return NewWorker(
+        id=row["id"],
+        name=row["name"],
+        queues=tuple(row["queues"]),
+        kinds=tuple(row["kinds"]),
+        labels=msgspec.json.decode(row["labels"], type=dict[str, str]),
+        resources=msgspec.json.decode(row["resources"], type=dict[str, float]),
+        tasks=None if tasks is None else msgspec.json.decode(tasks, type=dict[str, str]),
     )
 
 

@@ -43,6 +43,7 @@ class Brief(msgspec.Struct, frozen=True, gc=False):
     dependencies: tuple[str, ...] = ()
     collapse: CollapseRule | None = None
     share: ShareOption | None = None
+    beside: str | None = None  # specified only with `near`
 
 
 FRESH_SECONDS: Final[Seconds] = 4.0  # the store heeds a change of another process within 5
@@ -69,6 +70,7 @@ class CurrentJob(msgspec.Struct, frozen=True, gc=False):
     depends: bool  # on other jobs
     collapse: CollapseRule | None  # of requests of a key
     is_shared: bool  # executions take turns
+    beside: str | None  # the task that the worker of a parent must have; None: any takes it
 
 
 class LaneRow(msgspec.Struct, frozen=True, gc=False):
@@ -246,6 +248,7 @@ class Names:
                     bool(definition.dependencies),
                     definition.collapse,
                     definition.share is not None,
+                    definition.beside,
                 )
 
     def forget_job(self, tenant: int, name: str) -> None:
@@ -455,13 +458,17 @@ class Specs(msgspec.Struct, frozen=True):
     moved: set[UUID] = msgspec.field(default_factory=set[UUID])  # got other arguments
     news: set[str] = msgspec.field(default_factory=set[str])  # to be said beside the queues
     leaves: dict[UUID, int] = msgspec.field(default_factory=dict[UUID, int])  # lanes of turns
+    # The same as `found`, of executions that prefer the worker of their parent.
+    near: dict[tuple[str, str | None, UUID | None], JobKey] = {}
 
     @property
     def queues(self) -> set[str]:
         return self.news | {queue or spec.job.queue for (_, queue), spec in self.found.items()}
 
     def of(self, execution: NewExecution) -> JobKey:
-        return self.found[execution.job, execution.queue]
+        job, queue = execution.job, execution.queue
+        own = self.near.get((job, queue, execution.parent)) if self.near else None
+        return self.found[job, queue] if own is None else own
 
     def lane(self, execution: NewExecution) -> int:
         """Return the lane of an execution: it takes its turns only from when it is due."""

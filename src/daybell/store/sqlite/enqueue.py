@@ -24,6 +24,7 @@ from daybell.core.schedule import (
     gate_for,
 )
 from daybell.core.units import Instant
+from daybell.core.worker import NewWorker
 from daybell.core.workflow.restart import restart
 from daybell.core.workflow.run import Advance, NewNode, Node, Run
 from daybell.errors import DuplicateKey, ExecutionNotFound
@@ -368,7 +369,10 @@ def execution_row(
     state, reason = place.state or (SCHEDULED if run_at > now else QUEUED), place.reason
     if new.wait_for_dependencies and job.depends and state <= 5:
         state, reason = WAITING, DEPENDENCIES  # at its gate, with a slot or without, or at none
-    lane = tx.names.lane(tx, owner, new.queue or job.queue, job.needs)
+    queue, needs = new.queue or job.queue, job.needs
+    if job.beside is not None and new.parent is not None:
+        needs = _needs_near_parent(tx, owner, new.parent, queue, needs, job.beside)
+    lane = tx.names.lane(tx, owner, queue, needs)
     if job.is_shared and state == QUEUED:
         lane = find_leaf(tx, lane, tx.names.policy(tx, job.n).path(new.args))
     return (
@@ -394,6 +398,22 @@ def execution_row(
         None if new.parent is None else new.parent.bytes,
         now if state > 5 else None,
     )
+
+
+_HOST: Final = """
+SELECT w.about FROM execution e, worker w
+ WHERE e.tenant = ? AND e.id = ? AND e.state = 5 AND w.id = e.worker AND w.tenant IN (0, e.tenant)
+"""
+
+
+def _needs_near_parent(
+    tx: Transaction, owner: int, parent: UUID, queue: str, needs: str, task: str
+) -> str:
+    """Return the needs of an execution that prefers the worker of its parent, if that runs."""
+    row = tx.execute(_HOST, (owner, parent.bytes)).fetchone()
+    if row is None:
+        return needs
+    return msgspec.json.decode(row[0], type=NewWorker).needs_near(needs, queue=queue, task=task)
 
 
 LOAD_CHUNK: Final = 4 * ROWS_MAX

@@ -184,6 +184,7 @@ class Version(msgspec.Struct, frozen=True, gc=False):
     depends: bool  # on other jobs
     collapse: CollapseRule | None  # of requests of a key
     is_shared: bool  # executions take turns
+    beside: str | None  # the task that the worker of a parent must have; None: any takes it
 
     def rule(self, new: NewExecution) -> Overlap:
         """Return the rule for an execution if one before it has not finished. If the execution
@@ -215,6 +216,7 @@ class Definition(msgspec.Struct, frozen=True, gc=False):
     dependencies: tuple[str, ...] = ()
     collapse: CollapseRule | None = None
     share: ShareOption | None = None
+    beside: str | None = None  # set only with `near`
 
 
 _READ: Final = msgspec.json.Decoder(Definition)
@@ -383,6 +385,7 @@ class Names:
                 depends=bool(definition.dependencies),
                 collapse=definition.collapse,
                 is_shared=definition.share is not None,
+                beside=definition.beside,
             )
         return version
 
