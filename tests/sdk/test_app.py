@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import logging
+from uuid import UUID
 
 import pytest
 
@@ -321,6 +322,34 @@ async def test_a_worker_takes_the_queues_of_all_tasks_unless_it_is_told_which(ap
         assert await handles[1].status() is State.QUEUED
         async with app.worker():
             await handles[1].result(timeout=WAIT)
+
+
+async def test_what_a_task_enqueues_runs_near_it(app: App):
+    started = []
+
+    @app.task(near="parent")
+    async def child() -> None:
+        started.append("child")
+
+    @app.task
+    async def probe() -> None:
+        started.append("probe")
+
+    @app.task
+    async def parent() -> str:
+        handle = await child.enqueue()
+        await (await probe.enqueue()).result(timeout=WAIT)  # the other worker has claimed by now
+        return str(handle.id)
+
+    async with app, app.worker(concurrency=1), app.worker(concurrency=1):
+        handle = await parent.enqueue()
+        id = UUID(await handle.result(timeout=WAIT))
+        await until(lambda: len(started) == 2, within=WAIT)
+
+        assert started == ["probe", "child"]
+        client = app.client()
+        of_parent, of_child = [(await client.execution(one)).worker_id for one in (handle.id, id)]
+        assert of_child == of_parent
 
 
 async def test_a_worker_leaves_the_app_as_it_found_it(app: App):

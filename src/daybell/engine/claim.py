@@ -191,6 +191,7 @@ class Placement:
         site: Site,
         kinds: Sequence[str],
         clock: Clock,
+        has_near: bool = False,
     ) -> None:
         self._store = store
         self._site = site
@@ -199,8 +200,8 @@ class Placement:
         # By tenant: its lanes, and when they were read.
         self._lanes: dict[str, list[DemandingLane]] = {}
         self._looked_at: dict[str, Seconds] = {}
-        # Of labels and resources, one without any can only take what others have left.
-        self._has_any = bool(site.labels or site.resources)
+        # Another one can only take what others have left, unless work is near its parent here.
+        self._has_any = bool(site.labels or site.resources or has_near)
         self._devices: dict[UUID, dict[str, list[int]]] = {}
 
     async def look(self, tenant: str, queues: Sequence[str]) -> None:

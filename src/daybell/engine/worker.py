@@ -69,6 +69,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     tasks: dict[str, str] | None = None
     labels: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     resources: dict[str, float] = msgspec.field(default_factory=dict[str, float])
+    has_near: bool = False  # tasks of its code prefer the worker of their parent
     # The tenants of a worker under SHARED; none: all.
     tenants: tuple[str, ...] = ()
 
@@ -319,6 +320,7 @@ class Incarnation:
                 site=Site(
                     labels=options.labels, resources=options.resources, seat=seat_of(self.id)
                 ),
+                has_near=options.has_near,
                 kinds=options.kinds,
                 clock=self._clock,
             ),

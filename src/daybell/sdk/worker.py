@@ -97,6 +97,7 @@ async def run_worker(
         pid=os.getpid(),
         version=VERSION,
         tasks=app.handlers.tasks,
+        has_near=has_near(app),
     )
     options = fit_options(app, options)
     async with AsyncExitStack() as stack:
@@ -127,6 +128,11 @@ async def run_worker(
         draining = asyncio.ensure_future(_drain(worker, node))
         stack.callback(draining.cancel)
         yield
+
+
+def has_near(app: WorkerApp) -> bool:
+    """Return True if a task prefers the worker of its parent."""
+    return any(task.definition.near is not None for task in app.tasks.values())
 
 
 def fit_options(app: WorkerApp, options: WorkerOptions) -> WorkerOptions:

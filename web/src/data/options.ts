@@ -53,6 +53,7 @@ export const OPTIONS: JobOption[] = [
   {"name": "labels", "type": "value", "choices": [], "meaning": "Labels of the job, {\"team\": \"billing\"}, by which jobs are listed. They do not choose workers: `requires` does.", "unset": {}},
   {"name": "requires", "type": "value", "choices": [], "meaning": "Labels that a worker must have, {\"gpu\": \"a100\", \"zone\": [\"eu\", \"us\"]}: each with one of these values.", "unset": {}},
   {"name": "prefer", "type": "value", "choices": [], "meaning": "Labels of the workers that take it first; after five seconds any other may.", "unset": {}},
+  {"name": "near", "type": "choice", "choices": ["parent"], "meaning": "With `parent`, the worker of the execution that enqueues it takes it first, if it can; after five seconds any other may.", "unset": null},
   {"name": "resources", "type": "value", "choices": [], "meaning": "The amounts that an execution uses of the resources of its worker, {\"gpu\": 1, \"memory\": \"4GB\"}. A worker takes no more than it has.", "unset": {}},
   {"name": "notifications", "type": "value", "choices": [], "meaning": "Messages about it: `on` is a list of dead (it has dead letters), succeeded and late (a time of its schedules is over without a success), `to` a list of addresses as `notify` takes them. Each is an alert rule in a short form.", "unset": []},
 ];

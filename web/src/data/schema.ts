@@ -4810,6 +4810,7 @@ export interface components {
             misfire_limit?: number | null;
             misfire_within?: number | string | null;
             name?: string | null;
+            near?: "parent" | null;
             notifications?: {
                 on: ("dead" | "succeeded" | "late")[];
                 to: unknown;
@@ -5346,6 +5347,7 @@ export interface components {
                 [key: string]: unknown;
             };
             name: string;
+            near: "parent" | null;
             next_run_at: string | null;
             notifications: components["schemas"]["JobNotification"][];
             notify: {
@@ -5478,6 +5480,7 @@ export interface components {
             misfire_grace?: number | string | null;
             misfire_limit?: number | null;
             misfire_within?: number | string | null;
+            near?: "parent" | null;
             notifications?: {
                 on: ("dead" | "succeeded" | "late")[];
                 to: unknown;
@@ -5781,6 +5784,7 @@ export interface components {
                 [key: string]: unknown;
             };
             name: string;
+            near: "parent" | null;
             notifications: components["schemas"]["JobNotification"][];
             notify: {
                 [key: string]: unknown;
@@ -6034,6 +6038,7 @@ export interface components {
             misfire_limit?: number | null;
             misfire_within?: number | string | null;
             name: string;
+            near?: "parent" | null;
             notifications?: {
                 on: ("dead" | "succeeded" | "late")[];
                 to: unknown;

@@ -60,6 +60,7 @@ from daybell.engine.worker import Worker, WorkerOptions
 from daybell.errors import UsageError, listed
 from daybell.runners.python import wait_for_first
 from daybell.sdk.app import App
+from daybell.sdk.worker import has_near
 from daybell.settings import Settings, masked_url
 
 DRAIN_SECONDS: Final = 10.0  # a person is waiting
@@ -268,6 +269,7 @@ def _worker_options(settings: Settings, app: App, options: DevOptions) -> Worker
         pid=os.getpid(),
         version=__version__,
         tasks=app.handlers.tasks,
+        has_near=has_near(app),
     )
 
 

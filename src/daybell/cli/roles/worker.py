@@ -60,7 +60,7 @@ from daybell.errors import DaybellError, Unavailable, UsageError, shown
 from daybell.runners.processes import PoolOptions
 from daybell.runners.python import wait_for_first
 from daybell.sdk.app import App
-from daybell.sdk.worker import fit_options
+from daybell.sdk.worker import fit_options, has_near
 from daybell.settings import Settings, masked_url
 from daybell.store.open import check_pooler, store_for
 from daybell.store.protocol import Store
@@ -211,6 +211,7 @@ def worker_options(app: App, settings: Settings, request: WorkerRequest) -> Work
         labels=read_labels(request.labels),
         resources=parse_amounts(request.resources),
         tasks=app.handlers.tasks,
+        has_near=has_near(app),
     )
     if app.remote is not None:
         options = msgspec.structs.replace(options, poll=POLL_SECONDS)
