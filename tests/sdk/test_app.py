@@ -324,10 +324,11 @@ async def test_a_worker_takes_the_queues_of_all_tasks_unless_it_is_told_which(ap
             await handles[1].result(timeout=WAIT)
 
 
-async def test_what_a_task_enqueues_runs_near_it(app: App):
+@pytest.mark.parametrize("options", [{}, {"concurrency": 3}])
+async def test_what_a_task_enqueues_runs_near_it(app: App, options):
     started = []
 
-    @app.task(near="parent")
+    @app.task(near="parent", **options)
     async def child() -> None:
         started.append("child")
 

@@ -48,7 +48,7 @@ async def test_what_was_tried_before_demands_the_same(store, clock):
 
 async def running_parent(store, **options):
     """An execution that a new worker runs; return it, and the worker."""
-    worker = a_worker(**options)
+    worker = a_worker(**{"queues": ("default", "mail"), **options})
     await store.queue.register(TENANT, worker, lease=LEASE)
     await defined(store, "parent")
     await enqueued(store, job="parent")
@@ -59,7 +59,7 @@ async def running_parent(store, **options):
 @pytest.mark.parametrize("options", [{}, {"queue": "mail"}, {"timeout": 5.0}])
 async def test_what_is_near_its_parent_has_the_seat_of_its_worker(store, clock, options):
     queues = ("default", "mail")
-    parent, worker = await running_parent(store, queues=queues)
+    parent, worker = await running_parent(store)
     await defined(store, "child", near="parent", **options)
     needs = seated_needs("task", seat_of(worker))
     (near,) = await enqueued(store, job="child", parent=parent.id)

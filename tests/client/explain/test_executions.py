@@ -75,6 +75,16 @@ async def test_no_worker_has_its_labels(client):
     )
 
 
+async def test_it_prefers_the_worker_of_its_parent(client):
+    await client.define("child", near="parent")
+    parent, alone = await client.enqueue("resize"), await client.enqueue("child")
+    made = await client.enqueue("child", parent=parent.id)
+    await a_live_worker(client, queues=("default",))
+
+    assert (await client.why(made.id)).detail.endswith("; it prefers the worker of its parent")
+    assert "parent" not in (await client.why(alone.id)).detail
+
+
 async def test_no_worker_runs_its_kind(client):
     made = await client.enqueue("resize")
     await a_live_worker(client, kinds=("http",))

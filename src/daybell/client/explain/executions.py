@@ -58,6 +58,7 @@ from daybell.core.execution import (
 from daybell.core.flow import COUNTED, FOR_LIMIT, describe_terms, estimate_start
 from daybell.core.job import JobDefinition
 from daybell.core.lifecycle import FOR_EVENT, UNKNOWN_TASK
+from daybell.core.placement import PREFER_SECONDS
 from daybell.core.schedule import (
     DEPENDENCIES,
     OVERLAP,
@@ -635,6 +636,9 @@ async def _explain_due(client: ClientContext, execution: Execution, now: Instant
     turns = ""
     if definition is not None and definition.share is not None:
         turns = f"; its queue takes turns by {' and '.join(definition.share.key)}, not by age"
+    elif definition is not None and definition.near is not None and execution.parent is not None:
+        if now - execution.run_at < PREFER_SECONDS:
+            turns = "; it prefers the worker of its parent"
     return Reason(
         execution=execution,
         code=found.code,
