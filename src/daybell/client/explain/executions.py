@@ -637,8 +637,8 @@ async def _explain_due(client: ClientContext, execution: Execution, now: Instant
     if definition is not None and definition.share is not None:
         turns = f"; its queue takes turns by {' and '.join(definition.share.key)}, not by age"
     elif definition is not None and definition.near is not None and execution.parent is not None:
-        if now - execution.run_at < PREFER_SECONDS:
-            turns = "; it prefers the worker of its parent"
+        is_kept = now - execution.run_at < PREFER_SECONDS
+        turns = "; it prefers the worker of its parent" if is_kept else ""
     return Reason(
         execution=execution,
         code=found.code,
