@@ -58,7 +58,7 @@ async def test_a_worker_claims_what_its_labels_meet(store, clock):
     assert running(bench) == ["eu", "plain"]
 
 
-@pytest.mark.parametrize(("site", "looks"), [(Site(), 5), (Site(labels={"zone": "eu"}), 21)])
+@pytest.mark.parametrize(("site", "looks"), [(Site(), 1), (Site(labels={"zone": "eu"}), 21)])
 async def test_a_worker_looks_for_demands_from_time_to_time(store, clock, site, looks):
     await enqueued(store, 3)
     bench = await a_bench(store, Tasks(resize=endless), clock=clock, site=site)

@@ -15,7 +15,6 @@ from daybell.core.execution import Claimed
 from daybell.core.limits import CLAIM_BATCH_MAX, check_name
 from daybell.core.options import DEFAULT_QUEUE
 from daybell.core.placement import (
-    PREFER_SECONDS,
     ClaimPlan,
     DemandingLane,
     Site,
@@ -207,7 +206,7 @@ class Placement:
     async def look(self, tenant: str, queues: Sequence[str]) -> None:
         """Learn the lanes with demands, and how long their work is due, from time to time."""
         now = self._clock.monotonic()
-        looked_at = self._looked_at.get(tenant, -inf)
+        looked_at = self._looked_at.setdefault(tenant, -inf if self._has_any else now)
         is_used = self._has_any or tenant in self._lanes
         if now - looked_at < (DEMANDS_FRESH_SECONDS if is_used else DEMANDS_POLL_SECONDS):
             return
@@ -270,7 +269,7 @@ class ClaimAnswer(NamedTuple):
 
 
 DEMANDS_FRESH_SECONDS: Final = 1.0
-DEMANDS_POLL_SECONDS: Final = PREFER_SECONDS  # of a worker that is not concerned
+DEMANDS_POLL_SECONDS: Final = 15.0  # of a worker that is not concerned
 POLL_SECONDS: Final = 1.0
 # The wait for a tenant at its quota, as ends elsewhere send no notification. It doubles with each
 # try, because a claim briefly blocks other workers of the tenant.
