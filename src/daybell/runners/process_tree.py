@@ -356,8 +356,9 @@ def main() -> None:
 def remove_pipes(folder: str) -> None:
     """Remove a folder of pipes, if it still exists."""
     with suppress(OSError):
-        for entry in os.scandir(folder):
-            os.unlink(entry)
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                os.unlink(entry)
         os.rmdir(folder)
 
 

@@ -50,11 +50,9 @@ def failures(rule: AlertRule, job: str, ended: Sequence[Execution]) -> list[Find
     last = sorted(ended, key=_ended_at, reverse=True)[: rule.count]
     if len(last) < rule.count or any(one.state is not State.DEAD for one in last):
         return []
-    return [
-        Finding(
-            job, _cut(f"The last {rule.count} executions of job {job} are dead: {_error(last[0])}")
-        )
-    ]
+    many = f"The last {rule.count} executions of job {job} are"
+    dead = f"The last execution of job {job} is" if rule.count == 1 else many
+    return [Finding(job, _cut(f"{dead} dead: {_error(last[0])}"))]
 
 
 def successes(rule: AlertRule, ended: Iterable[Execution], *, now: Instant) -> list[Finding]:
